@@ -16,7 +16,7 @@ enum class ErrorCode : std::uint8_t {
   driver_failed,   ///< a driver call failed; the text has the driver's own name for it
   io_failed,       ///< a file could not be read or written, or its content is not what it claims
   out_of_memory,
-  internal,        ///< a defect of Verglas
+  internal,  ///< a defect of Verglas
 };
 
 /// "invalid_call" and so on.

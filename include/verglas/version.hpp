@@ -1,5 +1,5 @@
 #pragma once
-/// The version of the library, as set in CMakeLists.txt and pyproject.toml (a test compares the three).
+/// The version of the library. It stands here alone: CMake and pyproject.toml read it from the line below.
 #define VERGLAS_VERSION_MAJOR 0
 #define VERGLAS_VERSION_MINOR 1
 #define VERGLAS_VERSION_PATCH 0

@@ -17,6 +17,8 @@ struct Decline {
 template <class T>
 using Result = tl::expected<T, Decline>;
 
-inline tl::unexpected<Decline> decline(Rule rule, std::string text) { return tl::unexpected<Decline>(Decline{rule, std::move(text)}); }
+inline tl::unexpected<Decline> decline(Rule rule, std::string text) {
+  return tl::unexpected<Decline>(Decline{rule, std::move(text)});
+}
 
 }  // namespace verglas

@@ -1,0 +1,18 @@
+# Device sources are data to the build: embedded as text, compiled at run time by NVRTC.
+# verglas_embed(<output.cpp> <folder> <glob>) adds the rule that writes the output; a changed, added or removed file reruns it.
+set(VERGLAS_EMBED_SCRIPT ${CMAKE_CURRENT_LIST_DIR}/embed.cmake)
+function(verglas_embed output folder glob)
+  file(GLOB sources CONFIGURE_DEPENDS ${folder}/${glob})
+  list(LENGTH sources count)
+  add_custom_command(
+    OUTPUT ${output}
+    COMMAND ${CMAKE_COMMAND} -DDIR=${folder} "-DGLOB=${glob}" -DOUT=${output} -P ${VERGLAS_EMBED_SCRIPT}
+    DEPENDS ${sources} ${VERGLAS_EMBED_SCRIPT}
+    COMMENT "Embedding ${count} sources of ${folder}"
+    VERBATIM)
+endfunction()
+
+set(VERGLAS_EMBEDDED ${PROJECT_BINARY_DIR}/generated/embedded_sources.cpp)
+file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/generated)
+verglas_embed(${VERGLAS_EMBEDDED} ${PROJECT_SOURCE_DIR}/src/engine/sm90/kernels *.cuh)
+target_sources(verglas PRIVATE ${VERGLAS_EMBEDDED})
