@@ -2,11 +2,13 @@
 # verglas_embed(<output.cpp> <folder> <glob>) adds the rule that writes the output; a changed, added or removed file reruns it.
 set(VERGLAS_EMBED_SCRIPT ${CMAKE_CURRENT_LIST_DIR}/embed.cmake)
 function(verglas_embed output folder glob)
-  file(GLOB sources CONFIGURE_DEPENDS ${folder}/${glob})
-  list(LENGTH sources count)
+  file(GLOB names CONFIGURE_DEPENDS RELATIVE ${folder} ${folder}/${glob})
+  list(TRANSFORM names PREPEND ${folder}/ OUTPUT_VARIABLE sources)
+  list(LENGTH names count)
+  # The names are part of the command, since a removed file makes no dependency newer.
   add_custom_command(
     OUTPUT ${output}
-    COMMAND ${CMAKE_COMMAND} -DDIR=${folder} "-DGLOB=${glob}" -DOUT=${output} -P ${VERGLAS_EMBED_SCRIPT}
+    COMMAND ${CMAKE_COMMAND} -DDIR=${folder} "-DNAMES=${names}" -DOUT=${output} -P ${VERGLAS_EMBED_SCRIPT}
     DEPENDS ${sources} ${VERGLAS_EMBED_SCRIPT}
     COMMENT "Embedding ${count} sources of ${folder}"
     VERBATIM)
