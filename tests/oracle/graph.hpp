@@ -1,0 +1,139 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "oracle/formats.hpp"
+
+// A graph and the memory of one call, as the reference sees them: plain data, nothing of the library.
+
+namespace oracle {
+
+enum class NodeKind { matmul, pointwise, reduction };
+
+/// Ports in the order of `Node::inputs`: binary {x, y}; binary_select {input0, input1, mask}; every backward mode {loss, x}.
+enum class Pointwise {
+  identity,
+  add,
+  sub,
+  mul,
+  div,
+  max,
+  min,
+  pow,
+  mod,
+  add_square,
+  abs,
+  neg,
+  ceil,
+  floor,
+  sqrt,
+  rsqrt,
+  reciprocal,
+  exp,
+  log,
+  sin,
+  cos,
+  tan,
+  erf,
+  relu,
+  leaky_relu,
+  elu,
+  gelu,
+  gelu_approx_tanh,
+  sigmoid,
+  swish,
+  softplus,
+  tanh,
+  cmp_eq,
+  cmp_neq,
+  cmp_gt,
+  cmp_ge,
+  cmp_lt,
+  cmp_le,
+  logical_and,
+  logical_or,
+  logical_not,
+  binary_select,
+  gen_index,
+  relu_backward,
+  leaky_relu_backward,
+  sigmoid_backward,
+  tanh_backward,
+  elu_backward,
+  gelu_backward,
+  gelu_approx_tanh_backward,
+  softplus_backward,
+  swish_backward,
+};
+inline constexpr int kPointwiseCount = static_cast<int>(Pointwise::swish_backward) + 1;
+
+/// How many operands a mode takes: 1, 2, or 3.
+int arity_of(Pointwise mode);
+/// "add_square", "relu_backward", …
+std::string name_of(Pointwise mode);
+
+enum class Reduction { add, norm1, amax, max, min, avg, mul, mul_no_zeros, norm2 };
+inline constexpr int kReductionCount = static_cast<int>(Reduction::norm2) + 1;
+std::string name_of(Reduction mode);
+
+/// Memory that the caller holds, and how it is to be read. Extents and strides in elements.
+struct Memory {
+  const void* base = nullptr;
+  std::vector<std::int64_t> dims;     ///< empty with `bare`: the declaration's
+  std::vector<std::int64_t> strides;
+  bool bare = false;                  ///< an address without a description
+  bool kernel_order = false;          ///< rank 3, axes (b, N, K) where the tensor is the second operand of a product
+};
+
+struct Tensor {
+  std::string name;
+  std::int64_t uid = 0;
+  std::vector<std::int64_t> dims;     ///< as declared
+  std::vector<std::int64_t> strides;  ///< as declared
+  Format format = Format::fp32;
+  bool is_virtual = false;
+  bool is_output = false;
+  std::optional<double> value;        ///< pass-by-value scalar; no memory then
+  std::optional<Memory> memory;       ///< inputs of a call
+};
+
+/// Parameters of the modes, converted to the node's compute type before use. Unset is the mode's default.
+struct Attributes {
+  std::optional<double> relu_lower;
+  std::optional<double> relu_upper;
+  std::optional<double> slope;
+  double alpha = 1;  ///< elu
+  double beta = 1;   ///< swish, softplus
+  int axis = 0;      ///< gen_index: axis of the tensor as declared
+};
+
+struct Node {
+  NodeKind kind = NodeKind::pointwise;
+  Pointwise mode = Pointwise::identity;
+  Reduction reduction = Reduction::add;
+  std::vector<int> inputs;  ///< indices into Graph::tensors
+  int output = -1;
+  Format compute = Format::fp32;  ///< fp32 | tf32 | int32
+  Attributes attributes;
+  std::string name;
+};
+
+struct Graph {
+  std::vector<Tensor> tensors;
+  std::vector<Node> nodes;  ///< any order that has no cycle
+
+  /// Appends and answers the index.
+  int add(Tensor tensor);
+  /// Appends a node and the tensor it makes; answers the index of that tensor.
+  int product(int a, int b, Tensor c, Format compute = Format::fp32);
+  int apply(Pointwise mode, std::vector<int> inputs, Tensor out, Attributes attributes = {}, Format compute = Format::fp32);
+  int reduce(Reduction mode, int input, Tensor out, Format compute = Format::fp32);
+};
+
+/// Row-major strides of a dense tensor.
+std::vector<std::int64_t> packed_strides(const std::vector<std::int64_t>& dims);
+
+}  // namespace oracle
