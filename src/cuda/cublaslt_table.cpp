@@ -37,7 +37,8 @@ LibraryReport open_cublaslt(CublasLtTable& table, const SearchPlaces& places) {
 }
 
 LazyTable<CublasLtTable>& lazy_cublaslt() {
-  static LazyTable<CublasLtTable>& lazy = *new LazyTable<CublasLtTable>(Rule::cublaslt_missing, open_cublaslt);  // never destroyed: plans may be dropped at exit
+  static LazyTable<CublasLtTable>& lazy =
+      *new LazyTable<CublasLtTable>(Rule::cublaslt_missing, open_cublaslt);  // never destroyed: plans may be dropped at exit
   return lazy;
 }
 Result<const CublasLtTable*> cublaslt() { return lazy_cublaslt().get(); }

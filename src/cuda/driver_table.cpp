@@ -42,14 +42,16 @@ LibraryReport open_driver(DriverTable& table, const SearchPlaces& places) {
   request.variable = "VERGLAS_CUDA_DRIVER";
   request.names = {"libcuda.so.1"};
   request.in_toolkit = false;  // hazard: a toolkit holds a stub of this name, never the driver
-  request.folders = {"/usr/lib/wsl/lib", "/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/local/nvidia/lib64",
-                     "/run/opengl-driver/lib"};
+  request.folders = {"/usr/lib/wsl/lib",          "/usr/lib64",
+                     "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu",
+                     "/usr/local/nvidia/lib64",   "/run/opengl-driver/lib"};
   request.install = "install NVIDIA's driver (550 or newer)";
   return open_library(request, places, [&](void* handle, std::string& version) { return accept(table, handle, version); }).report;
 }
 
 LazyTable<DriverTable>& lazy_driver() {
-  static LazyTable<DriverTable>& lazy = *new LazyTable<DriverTable>(Rule::driver_missing, open_driver);  // never destroyed: plans may be dropped at exit
+  static LazyTable<DriverTable>& lazy =
+      *new LazyTable<DriverTable>(Rule::driver_missing, open_driver);  // never destroyed: plans may be dropped at exit
   return lazy;
 }
 Result<const DriverTable*> driver() { return lazy_driver().get(); }
@@ -65,7 +67,8 @@ std::string name_of(const DriverTable& driver, CUresult code) {
 Error driver_error(const DriverTable& driver, CUresult code, std::string_view call, std::string_view attempted) {
   const char* words = nullptr;
   if (!driver.cuGetErrorString || driver.cuGetErrorString(code, &words) != CUDA_SUCCESS) words = nullptr;
-  std::string text = fmt::format("{} answers {}{}{} while {}", call, name_of(driver, code), words ? ": " : "", words ? words : "", attempted);
+  std::string text =
+      fmt::format("{} answers {}{}{} while {}", call, name_of(driver, code), words ? ": " : "", words ? words : "", attempted);
   const ErrorCode kind = code == CUDA_ERROR_OUT_OF_MEMORY ? ErrorCode::out_of_memory : ErrorCode::driver_failed;
   return Error(kind, info_of(Rule::driver_call).id, std::move(text));
 }

@@ -55,9 +55,9 @@ enum CUdevice_attribute : int {
   CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK = 8,
   CU_DEVICE_ATTRIBUTE_CLOCK_RATE = 13,  ///< kHz
   CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16,
-  CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE = 36,         ///< kHz
-  CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH = 37,   ///< bits
-  CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE = 38,             ///< bytes
+  CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE = 36,        ///< kHz
+  CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH = 37,  ///< bits
+  CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE = 38,            ///< bytes
   CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75,
   CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76,
   CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR = 81,
@@ -185,7 +185,7 @@ struct CUlaunchConfig {
   unsigned numAttrs;
 };
 
-enum CUjit_option : int { CU_JIT_MAX_REGISTERS = 0 };                  // never passed; the type is in a signature
+enum CUjit_option : int { CU_JIT_MAX_REGISTERS = 0 };                                  // never passed; the type is in a signature
 enum CUlibraryOption : int { CU_LIBRARY_HOST_UNIVERSAL_FUNCTION_AND_DATA_TABLE = 0 };  // the same
 
 }  // namespace verglas::cuda

@@ -21,11 +21,11 @@ std::vector<std::string> g_site_packages;
 std::atomic<unsigned> g_site_generation{0};
 
 bool exists(const std::string& path) {
-  struct stat s {};
+  struct stat s{};
   return ::stat(path.c_str(), &s) == 0;
 }
 bool is_folder(const std::string& path) {
-  struct stat s {};
+  struct stat s{};
   return ::stat(path.c_str(), &s) == 0 && S_ISDIR(s.st_mode);
 }
 std::string_view base_name(std::string_view path) { return path.substr(path.find_last_of('/') + 1); }
@@ -152,8 +152,9 @@ OpenLibrary open_library(const LibraryRequest& request, const SearchPlaces& plac
   } else {
     std::vector<std::string> tried;
     for (const Attempt& a : report.attempts) tried.push_back(a.where + ": " + a.outcome);
-    report.sentence = fmt::format("{} was not found (names {}; tried {}); {}, or set {} to the library or its folder", request.what,
-                                  fmt::join(request.names, ", "), tried.empty() ? std::string("nothing") : fmt::format("{}", fmt::join(tried, "; ")),
+    report.sentence = fmt::format("{} was not found (names {}; tried {}); {}, or set {} to the library or its folder",
+                                  request.what, fmt::join(request.names, ", "),
+                                  tried.empty() ? std::string("nothing") : fmt::format("{}", fmt::join(tried, "; ")),
                                   request.install, request.variable);
   }
   return std::move(search.result);
@@ -164,7 +165,7 @@ LibraryBuild build_of(const void* symbol) {
   Dl_info where{};
   if (!dladdr(symbol, &where) || !where.dli_fname) return out;
   out.path = where.dli_fname;
-  struct stat s {};
+  struct stat s{};
   out.build = ::stat(where.dli_fname, &s) == 0 ? fmt::format("{} bytes", s.st_size) : std::string("unknown size");
 
   struct Visit {
@@ -185,7 +186,8 @@ LibraryBuild build_of(const void* symbol) {
             std::memcpy(&note, at, sizeof note);
             const auto* name = at + sizeof note;
             const auto* text = name + ((note.n_namesz + 3U) & ~3U);
-            if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && std::memcmp(name, "GNU", 4) == 0 && text + note.n_descsz <= end) {
+            if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && std::memcmp(name, "GNU", 4) == 0 &&
+                text + note.n_descsz <= end) {
               for (unsigned k = 0; k < note.n_descsz; ++k) v->id += fmt::format("{:02x}", text[k]);
               return 1;
             }

@@ -10,13 +10,13 @@ namespace verglas::cuda {
 /// Where one library may be. Order of the search: the variable (a file, a folder, or "off"; then nothing else is tried), what
 /// the process has already loaded, the folders of `SearchPlaces`, the loader's own path.
 struct LibraryRequest {
-  std::string_view what;               ///< "NVRTC", for sentences
-  std::string_view variable;           ///< "VERGLAS_NVRTC"
-  std::vector<std::string> names;      ///< file names, best first: "libnvrtc.so.13", "libnvrtc.so.12"
-  std::vector<std::string> wheels;     ///< folders below site-packages: "nvidia/cu13/lib"
-  bool in_toolkit = true;              ///< look below CUDA_HOME, CUDA_PATH and /usr/local/cuda
-  std::vector<std::string> folders;    ///< further folders, tried after the loader path
-  std::string_view install;            ///< what to install, a clause
+  std::string_view what;             ///< "NVRTC", for sentences
+  std::string_view variable;         ///< "VERGLAS_NVRTC"
+  std::vector<std::string> names;    ///< file names, best first: "libnvrtc.so.13", "libnvrtc.so.12"
+  std::vector<std::string> wheels;   ///< folders below site-packages: "nvidia/cu13/lib"
+  bool in_toolkit = true;            ///< look below CUDA_HOME, CUDA_PATH and /usr/local/cuda
+  std::vector<std::string> folders;  ///< further folders, tried after the loader path
+  std::string_view install;          ///< what to install, a clause
 };
 
 /// What the search may look at. `system()` is the real machine; a test builds its own.

@@ -24,7 +24,8 @@ std::string accept(NvrtcTable& table, void* handle, std::string& version, int dr
   if (1000 * table.major + 10 * table.minor < kOldestNvrtc)
     return fmt::format("is version {}, older than {}.{}", version, kOldestNvrtc / 1000, kOldestNvrtc % 1000 / 10);
   if (driver_version != 0 && table.major > driver_version / 1000)
-    return fmt::format("is version {}, and the driver is for CUDA {}.{}", version, driver_version / 1000, driver_version % 1000 / 10);
+    return fmt::format("is version {}, and the driver is for CUDA {}.{}", version, driver_version / 1000,
+                       driver_version % 1000 / 10);
   int count = 0;
   if (table.nvrtcGetNumSupportedArchs(&count) != NVRTC_SUCCESS || count <= 0) return "does not list its architectures";
   std::vector<int> archs(static_cast<std::size_t>(count));
@@ -51,14 +52,16 @@ LibraryReport open_nvrtc(NvrtcTable& table, const SearchPlaces& places, int driv
   request.variable = "VERGLAS_NVRTC";
   request.names = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
   request.wheels = {"nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"};
-  request.install = "install NVIDIA's CUDA toolkit 12.4 or newer, or the wheel nvidia-cuda-nvrtc (CUDA 13) or nvidia-cuda-nvrtc-cu12";
-  return open_library(request, places, [&](void* handle, std::string& version) {
-           return accept(table, handle, version, driver_version);
-         }).report;
+  request.install =
+      "install NVIDIA's CUDA toolkit 12.4 or newer, or the wheel nvidia-cuda-nvrtc (CUDA 13) or nvidia-cuda-nvrtc-cu12";
+  return open_library(request, places,
+                      [&](void* handle, std::string& version) { return accept(table, handle, version, driver_version); })
+      .report;
 }
 
 LazyTable<NvrtcTable>& lazy_nvrtc() {
-  static LazyTable<NvrtcTable>& lazy = *new LazyTable<NvrtcTable>(Rule::nvrtc_missing, open_for_this_driver);  // never destroyed: plans may be dropped at exit
+  static LazyTable<NvrtcTable>& lazy =
+      *new LazyTable<NvrtcTable>(Rule::nvrtc_missing, open_for_this_driver);  // never destroyed: plans may be dropped at exit
   return lazy;
 }
 Result<const NvrtcTable*> nvrtc() { return lazy_nvrtc().get(); }

@@ -10,13 +10,15 @@ namespace verglas::jit {
 namespace {
 
 using cuda::NVRTC_SUCCESS;
-using cuda::NvrtcTable;
 using cuda::nvrtcResult;
+using cuda::NvrtcTable;
 
-[[noreturn]] void fail(const NvrtcTable& nvrtc, const CompileRequest& request, std::string_view call, nvrtcResult code, std::string_view log) {
+[[noreturn]] void fail(const NvrtcTable& nvrtc, const CompileRequest& request, std::string_view call, nvrtcResult code,
+                       std::string_view log) {
   const char* words = nvrtc.nvrtcGetErrorString(code);
-  throw broken(Rule::jit_compile, fmt::format("{} of kernel {} for {} with NVRTC {}.{} answers {}{}{}", call, request.kernel, request.arch,
-                                              nvrtc.major, nvrtc.minor, words ? words : "an unknown code", log.empty() ? "" : ":\n", log));
+  throw broken(Rule::jit_compile,
+               fmt::format("{} of kernel {} for {} with NVRTC {}.{} answers {}{}{}", call, request.kernel, request.arch,
+                           nvrtc.major, nvrtc.minor, words ? words : "an unknown code", log.empty() ? "" : ":\n", log));
 }
 
 /// Destroys the program on every way out.
@@ -69,7 +71,7 @@ CompiledKernel compile(const NvrtcTable& nvrtc, const CompileRequest& request) {
   std::vector<std::string> owned;  // zero-terminated copies: names and texts come as views
   owned.reserve(2 * request.headers.size());
   std::vector<const char*> names, texts, options;
-  for (const Header& header : request.headers) {
+  for (const EmbeddedSource& header : request.headers) {
     names.push_back(owned.emplace_back(header.name).c_str());
     texts.push_back(owned.emplace_back(header.text).c_str());
   }

@@ -5,20 +5,17 @@
 #include <vector>
 
 #include "cuda/nvrtc_table.hpp"
+#include "jit/embedded.hpp"
 #include "jit/report.hpp"
 
 namespace verglas::jit {
-
-/// A named header of a kernel: `#include "name"` in the source finds `text`, and nothing is read from disk.
-struct Header {
-  std::string_view name, text;  // owner: the caller, until compile() returns; embedded sources live for ever
-};
 
 /// One kernel to compile: one `extern "C"` entry, one cubin.
 struct CompileRequest {
   std::string kernel;  ///< name of the entry
   std::string source;
-  std::vector<Header> headers;
+  /// `#include "name"` in the source finds `text`; nothing is read from disk. Owner of the texts: the caller.
+  std::vector<EmbeddedSource> headers;
   std::string arch = "sm_90a";
   std::vector<std::string> definitions;  ///< "BLOCK_M=128"
   bool line_info = false;                ///< for profilers; four times the cubin, same time

@@ -9,9 +9,9 @@ namespace {
 using testing::HasSubstr;
 
 /// Skips in words where the machine has no NVRTC.
-#define NEEDS_NVRTC()                                 \
-  const auto found = cuda::nvrtc();                   \
-  if (!found) GTEST_SKIP() << found.error().text;     \
+#define NEEDS_NVRTC()                             \
+  const auto found = cuda::nvrtc();               \
+  if (!found) GTEST_SKIP() << found.error().text; \
   const cuda::NvrtcTable& nvrtc = **found
 
 CompileRequest scale_kernel() {
@@ -35,7 +35,9 @@ TEST(Nvrtc, CompilesAKernelWithAnEmbeddedHeaderForHopper) {
   NEEDS_NVRTC();
   const CompiledKernel out = compile(nvrtc, scale_kernel());
   ASSERT_GE(out.cubin.size(), 64U);
-  EXPECT_EQ(out.cubin.substr(0, 4), "\x7f" "ELF");
+  EXPECT_EQ(out.cubin.substr(0, 4),
+            "\x7f"
+            "ELF");
   EXPECT_GT(out.report.registers, 0) << out.log;
   EXPECT_LE(out.report.registers, 64) << out.log;
   EXPECT_EQ(out.report.smem_bytes, 256) << out.log;
