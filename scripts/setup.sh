@@ -44,13 +44,13 @@ install_apt_packages() {
 # The stamp holds a hash of what .venv was made from; a change of either remakes it.
 make_venv() {
   local python=${VERGLAS_PYTHON:-/usr/bin/python3} want
-  want=$({ "$python" --version; cat scripts/requirements*.txt; } | sha256sum)
+  want=$({ "$python" --version; cat scripts/requirements.txt examples/requirements.txt; } | sha256sum)
   [ "$(cat "$VENV/stamp" 2>/dev/null)" = "$want" ] && return 0
   say "making .venv with $("$python" --version)"
   rm -rf "$VENV"
   "$python" -m venv "$VENV"
   "$VENV/bin/pip" install --quiet --disable-pip-version-check -r scripts/requirements.txt
-  "$VENV/bin/pip" install --quiet --disable-pip-version-check --no-deps -r scripts/requirements-data.txt
+  "$VENV/bin/pip" install --quiet --disable-pip-version-check --no-deps -r examples/requirements.txt
   # The package as build/release has it, so that scripts and tests see each rebuild at once.
   echo "$ROOT/build/release/python" >"$("$VENV/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/verglas-build.pth"
   echo "$want" >"$VENV/stamp"
