@@ -1,0 +1,126 @@
+#pragma once
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "verglas/dtype.hpp"
+#include "verglas/plan.hpp"
+#include "verglas/pointwise.hpp"
+
+namespace verglas {
+
+namespace graph {
+struct GraphData;
+}
+
+/// Handle of a tensor of a graph: two words, copied freely. Setters change the graph and return the handle; all of them throw
+/// `graph.frozen` once the graph has been planned.
+class Tensor {
+ public:
+  Tensor() = default;
+
+  Tensor& set_name(std::string name);
+  Tensor& set_uid(std::int64_t uid);                     ///< an automatic uid that is in the way is renumbered
+  Tensor& set_dim(std::vector<std::int64_t> dim);        ///< extents, outermost first
+  Tensor& set_stride(std::vector<std::int64_t> stride);  ///< in elements; for outputs only a set stride binds
+  Tensor& set_data_type(DataType type);
+  Tensor& set_output(bool is_output);  ///< an output is stored; everything else computed stays inside
+  Tensor& set_is_virtual(bool is_virtual) { return set_output(!is_virtual); }
+  Tensor& set_is_pass_by_value(bool by_value);  ///< a host scalar handed over at each call
+  Tensor& set_value(double value);              ///< a scalar that is part of the graph; no operand at the call
+
+  const std::string& name() const;
+  std::int64_t uid() const;
+  std::vector<std::int64_t> dim() const;
+  std::vector<std::int64_t> stride() const;
+  DataType data_type() const;
+  bool is_virtual() const;
+  bool is_pass_by_value() const;
+
+  int index() const noexcept { return index_; }  ///< position in the graph's list of tensors
+  bool valid() const noexcept { return graph_ != nullptr; }
+  friend bool operator==(const Tensor&, const Tensor&) = default;
+
+ private:
+  friend class Graph;
+  Tensor(std::shared_ptr<graph::GraphData> g, int index) : graph_(std::move(g)), index_(index) {}
+  std::shared_ptr<graph::GraphData> graph_;
+  int index_ = -1;
+};
+
+struct TensorAttributes {
+  std::string name = {};
+  std::vector<std::int64_t> dim = {};
+  std::vector<std::int64_t> stride = {};
+  DataType data_type = DataType::not_set;  ///< not set: the graph's io type, or its intermediate type where the tensor is virtual
+  std::optional<std::int64_t> uid = {};
+  bool pass_by_value = false;
+};
+
+struct GraphAttributes {
+  std::string name = {};
+  DataType io_data_type = DataType::not_set;            ///< not set: bf16
+  DataType intermediate_data_type = DataType::not_set;  ///< not set: fp32
+  DataType compute_data_type = DataType::not_set;       ///< not set: fp32
+};
+
+struct NodeAttributes {
+  std::string name = {};
+  DataType compute_data_type = DataType::not_set;  ///< not set: the graph's
+};
+
+/// A computation around matrix products, as the user describes it. Nothing here knows that engines exist.
+///
+/// Shapes   matmul: A (L, M, K) · B (L, K, N) → (L, M, N); rank 2 is L = 1; a batch of 1 broadcasts. Pointwise operands broadcast
+///          as in NumPy; reductions keep the axes whose extent in the output's dim is the full one and reduce those with 1
+/// Types    every tensor's value is rounded to its declared type, stored or not; sums are fp32, int32 for int8 · int8
+/// Errors   invalid_graph, rules graph.*; unsupported, with what each engine said
+/// Source   cuDNN Frontend's graph API (vocabulary); docs/numerics.md (formulas and rounding points)
+/// Example  examples/01_first_matmul.cpp
+class Graph {
+ public:
+  explicit Graph(GraphAttributes attributes = {});
+
+  Tensor tensor(TensorAttributes attributes);
+  /// A scalar with its value inside the graph; shape (1, 1, 1).
+  Tensor scalar(double value, DataType type = DataType::fp32);
+  Tensor matmul(const Tensor& a, const Tensor& b, NodeAttributes attributes = {}, double padding = 0.0);
+  Tensor pointwise(PointwiseMode mode, std::initializer_list<Tensor> inputs, PointwiseParameters parameters = {},
+                   NodeAttributes attributes = {});
+  Tensor pointwise(PointwiseMode mode, const std::vector<Tensor>& inputs, PointwiseParameters parameters = {},
+                   NodeAttributes attributes = {});
+  /// The output's dim says what is reduced: set it on the returned tensor.
+  Tensor reduction(const Tensor& input, ReductionMode mode, NodeAttributes attributes = {});
+
+  Tensor add(const Tensor& a, const Tensor& b) { return pointwise(PointwiseMode::add, {a, b}); }
+  Tensor mul(const Tensor& a, const Tensor& b) { return pointwise(PointwiseMode::mul, {a, b}); }
+  Tensor relu(const Tensor& x) { return pointwise(PointwiseMode::relu, {x}); }
+  Tensor gelu(const Tensor& x) { return pointwise(PointwiseMode::gelu, {x}); }
+  Tensor swish(const Tensor& x) { return pointwise(PointwiseMode::swish, {x}); }
+
+  std::size_t tensor_count() const;
+  Tensor tensor_at(std::size_t index) const;
+
+  /// Checks the description and infers what was left out; may be called again after changes.
+  void validate();
+  /// Validates, analyses, asks every engine; freezes the graph. Throws `unsupported` only when compile is asked of an empty list.
+  PlanList plans(const PlanOptions& options = {});
+  /// The first plan that compiles.
+  CompiledPlan compile(const PlanOptions& options = {});
+
+  /// JSON text of the description, docs/graph-file.md; load(save(g)) is the same graph.
+  std::string to_json() const;
+  static Graph from_json(std::string_view text);
+
+  const graph::GraphData& data() const { return *data_; }  ///< for the layers inside the library
+
+ private:
+  explicit Graph(std::shared_ptr<graph::GraphData> data) : data_(std::move(data)) {}
+  std::shared_ptr<graph::GraphData> data_;
+};
+
+}  // namespace verglas

@@ -1,0 +1,117 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "verglas/call.hpp"
+#include "verglas/dtype.hpp"
+#include "verglas/error.hpp"
+#include "verglas/tensor.hpp"
+
+namespace verglas {
+
+namespace chain {
+struct FusionChain;
+}
+namespace recipe {
+struct Recipe;
+}
+namespace plan {
+struct PlanState;
+struct CompiledState;
+}  // namespace plan
+
+struct PlanOptions {
+  Device device{};                            ///< where the plan will run; the default is the CPU
+  std::vector<std::string> deselect_engines;  ///< engines whose name contains one of these are not asked
+};
+
+/// What an engine said when it did not take the chain.
+struct DeclineRecord {
+  std::string engine, rule, text;
+};
+
+/// One operand of a compiled plan, in the order in which `execute` takes buffers.
+struct OperandInfo {
+  std::string name;
+  std::int64_t uid = 0;
+  std::string roles;  ///< "a", "b", "aux", "output", "reduction", or several joined by "+"
+  DataType dtype = DataType::not_set;
+  std::vector<std::int64_t> dim, stride;  ///< as declared
+  bool is_output = false;
+  bool is_host_scalar = false;
+};
+
+/// A plan ready to run. Immutable and shared: copies are cheap, any number of threads may execute one at the same time, each with
+/// its own buffers and workspace.
+class CompiledPlan {
+ public:
+  CompiledPlan() = default;
+  explicit CompiledPlan(std::shared_ptr<const plan::CompiledState> state) : state_(std::move(state)) {}
+
+  std::span<const OperandInfo> operands() const noexcept;
+  /// Position of the operand with that uid or unique name, −1 when there is none.
+  int operand_index(std::int64_t uid) const noexcept;
+  int operand_index(std::string_view name) const noexcept;
+
+  /// Checks everything, then launches. Neither throws nor allocates; nothing is written for a call that is refused.
+  Status execute(std::span<const TensorView> buffers, Stream stream = {}, Workspace workspace = {}) const noexcept;
+  /// The same with bare addresses: every operand is as the graph declared it.
+  Status execute(std::span<void* const> addresses, Stream stream = {}, Workspace workspace = {}) const noexcept;
+  /// Renders why `execute` answered `status` for these arguments. Launches nothing.
+  Error explain(Status status, std::span<const TensorView> buffers, Stream stream = {}, Workspace workspace = {}) const;
+  /// `execute`, and on refusal throws what `explain` says.
+  void run(std::span<const TensorView> buffers, Stream stream = {}, Workspace workspace = {}) const;
+
+  WorkspaceSize workspace() const noexcept;
+  std::string name() const;    ///< "cpu[PRODUCT=1]"
+  std::string engine() const;  ///< "cpu"
+  int engine_id() const noexcept;
+  const Knobs& knobs() const noexcept;
+  Device device() const noexcept;
+  const recipe::Recipe& recipe() const noexcept;
+  const chain::FusionChain& chain() const noexcept;
+  bool valid() const noexcept { return state_ != nullptr; }
+
+ private:
+  std::shared_ptr<const plan::CompiledState> state_;
+};
+
+/// Every plan that can serve a graph, best first, and every engine that cannot, with its reason. Indices are stable.
+class PlanList {
+ public:
+  PlanList() = default;
+  explicit PlanList(std::shared_ptr<plan::PlanState> state) : state_(std::move(state)) {}
+
+  std::size_t size() const noexcept;
+  std::string name(std::size_t i) const;
+  std::string engine(std::size_t i) const;
+  int engine_id(std::size_t i) const;
+  const Knobs& knobs(std::size_t i) const;
+  double predicted_seconds(std::size_t i) const;
+  const std::vector<DeclineRecord>& declines() const noexcept;
+
+  /// Plans of engines whose name contains one of the substrings stay in the list and are not chosen any more.
+  void deselect_engines(const std::vector<std::string>& substrings);
+  /// Pins one entry: only it is compiled from now on. Throws invalid_graph plan.index.
+  void select_plan(std::size_t i);
+  /// Appends the plan of a record (engine id and complete knobs) and answers its index; throws unsupported plan.replay.
+  std::size_t append(int engine_id, const Knobs& knobs);
+  bool barred(std::size_t i) const;
+
+  CompiledPlan compile(std::size_t i) const;
+  /// The first entry, in order, that compiles and is not barred (or the pinned one). Throws `unsupported` with every reason.
+  CompiledPlan compile() const;
+
+  /// Null when the graph is not a chain.
+  const chain::FusionChain* chain() const noexcept;
+  std::string unsupported_text() const;  ///< why nothing serves: every decline, in order
+
+ private:
+  std::shared_ptr<plan::PlanState> state_;
+};
+
+}  // namespace verglas

@@ -1,0 +1,530 @@
+#include "chain/analyse.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+namespace verglas::chain {
+namespace {
+
+using graph::GraphData;
+using graph::NodeData;
+using graph::NodeKind;
+using graph::TensorData;
+
+/// A decline on its way out of the analysis; the public function turns it into a value.
+struct Stop {
+  Rule rule;
+  std::string text;
+};
+[[noreturn]] void stop(Rule rule, std::string text) { throw Stop{rule, std::move(text)}; }
+
+bool is_served(DataType t) {
+  return t == DataType::fp32 || t == DataType::fp16 || t == DataType::bf16 || t == DataType::int8 || t == DataType::uint8 ||
+         t == DataType::int32 || t == DataType::boolean;
+}
+
+/// No two elements in one place: each stride passes the reach of the smaller ones.
+bool is_injective(const std::vector<std::int64_t>& dim, const std::vector<std::int64_t>& stride) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> axes;  // (stride, extent)
+  for (std::size_t i = 0; i < dim.size(); ++i) {
+    if (dim[i] == 0) return true;
+    if (dim[i] > 1) axes.emplace_back(stride[i], dim[i]);
+  }
+  std::sort(axes.begin(), axes.end());
+  std::int64_t reach = 0;
+  for (const auto& [s, e] : axes) {
+    if (s <= reach) return false;
+    reach += (e - 1) * s;
+  }
+  return true;
+}
+
+class Analyser {
+ public:
+  explicit Analyser(const GraphData& g)
+      : g_(g), live_(g.nodes.size(), false), after_(g.tensors.size(), false), value_of_(g.tensors.size(), -1) {}
+
+  FusionChain run() {
+    find_live();
+    find_products();
+    collect_steps();
+    collect_outputs();
+    order_roles();
+    return std::move(c_);
+  }
+
+ private:
+  const TensorData& tensor(int i) const { return g_.tensors[static_cast<std::size_t>(i)]; }
+  const NodeData& node(int i) const { return g_.nodes[static_cast<std::size_t>(i)]; }
+  bool is_live(int i) const { return live_[static_cast<std::size_t>(i)]; }
+
+  /// Nodes that something stored depends on. A graph that stores nothing keeps all of them.
+  void find_live() {
+    const bool any_output =
+        std::any_of(g_.nodes.begin(), g_.nodes.end(), [&](const NodeData& n) { return !tensor(n.output).is_virtual; });
+    for (std::size_t k = g_.order.size(); k-- > 0;) {
+      const int i = g_.order[k];
+      const NodeData& n = node(i);
+      const bool stored = !tensor(n.output).is_virtual;
+      if (n.kind == NodeKind::reduction && !stored)
+        stop(Rule::chain_reduction_output, "reduction " + label_of(n) + " is not marked as an output");
+      if (stored || !any_output) live_[static_cast<std::size_t>(i)] = true;
+      if (!is_live(i)) continue;
+      for (const int input : n.inputs)
+        if (const int p = tensor(input).producer; p >= 0) {
+          if (node(p).kind == NodeKind::reduction)
+            stop(Rule::chain_reduction_output, "reduction " + label_of(node(p)) + " is read by " + label_of(n));
+          live_[static_cast<std::size_t>(p)] = true;
+        }
+    }
+  }
+
+  /// The matmuls, their operands with prologues, and which tensors come after a product.
+  void find_products() {
+    std::vector<int> products;
+    for (const int i : g_.order) {
+      if (!is_live(i)) continue;
+      const NodeData& n = node(i);
+      const auto depends = [&](int t) { return bool{after_[static_cast<std::size_t>(t)]}; };
+      const bool fed = std::any_of(n.inputs.begin(), n.inputs.end(), depends);
+      if (n.kind == NodeKind::matmul) {
+        if (fed) stop(Rule::chain_gemm_of_gemm, "matmul " + label_of(n) + " reads what another matmul computes");
+        products.push_back(i);
+      }
+      after_[static_cast<std::size_t>(n.output)] = fed || n.kind == NodeKind::matmul;
+    }
+    if (products.empty()) stop(Rule::chain_no_matmul, "the graph has no matmul");
+    const NodeData& first = node(products.front());
+    set_shape(first);
+    for (const int i : products) check_shape(node(i), first);
+    for (const int side : {0, 1})
+      for (const int i : products) input_of(node(i).inputs[static_cast<std::size_t>(side)], side);
+    for (const int i : products) {
+      const NodeData& n = node(i);
+      const TensorData& out = tensor(n.output);
+      Gemm gemm;
+      gemm.a = input_of(n.inputs[0], 0);
+      gemm.b = input_of(n.inputs[1], 1);
+      gemm.accumulate = accumulate_type(n, gemm);
+      require_served(out);
+      gemm.value = add_value(n.output, {.kind = ValueKind::product,
+                                        .dtype = out.dtype,
+                                        .source = static_cast<int>(c_.gemms.size()),
+                                        .constant = 0.0,
+                                        .varies = {true, true, true},
+                                        .name = out.name});
+      c_.gemms.push_back(gemm);
+    }
+  }
+
+  static std::array<std::int64_t, 3> matrix(const TensorData& t) {
+    const std::size_t r = t.dim.size();
+    return {r == 3 ? t.dim[0] : 1, t.dim[r - 2], t.dim[r - 1]};
+  }
+
+  void set_shape(const NodeData& n) {
+    const auto a = matrix(tensor(n.inputs[0]));
+    const auto out = matrix(tensor(n.output));
+    c_.declared = {out[0], out[1], out[2], a[2]};
+  }
+
+  void check_shape(const NodeData& n, const NodeData& first) {
+    const auto a = matrix(tensor(n.inputs[0]));
+    const auto out = matrix(tensor(n.output));
+    if (std::array{out[0], out[1], out[2], a[2]} != c_.declared)
+      stop(Rule::chain_gemm_shapes, "matmul " + label_of(n) + " is " + graph::text_of({out[0], out[1], out[2], a[2]}) +
+                                        " (L, M, N, K), " + label_of(first) + " is " +
+                                        graph::text_of({c_.declared.begin(), c_.declared.end()}));
+  }
+
+  static void require_served(const TensorData& t) {
+    if (!is_served(t.dtype)) stop(Rule::chain_dtype_not_yet, "tensor " + label_of(t) + " is " + std::string(name_of(t.dtype)));
+  }
+
+  DataType accumulate_type(const NodeData& n, const Gemm& gemm) const {
+    const DataType a = c_.inputs[static_cast<std::size_t>(gemm.a)].dtype;
+    const DataType b = c_.inputs[static_cast<std::size_t>(gemm.b)].dtype;
+    const bool fp = a == b && (a == DataType::fp32 || a == DataType::fp16 || a == DataType::bf16);
+    if (fp && n.compute == DataType::fp32) return DataType::fp32;
+    if (a == b && a == DataType::fp32 && n.compute == DataType::tf32) return DataType::tf32;
+    if (a == b && a == DataType::int8 && n.compute == DataType::int32) return DataType::int32;
+    stop(Rule::chain_matmul_types, "matmul " + label_of(n) + " has a " + std::string(name_of(a)) + ", b " +
+                                       std::string(name_of(b)) + " and computes in " + std::string(name_of(n.compute)));
+  }
+
+  /// Index in inputs of the tensor that enters a product on this side; one entry for each distinct tensor.
+  int input_of(int index, int side) {
+    std::vector<int>& known = known_[static_cast<std::size_t>(side)];
+    if (known.empty()) known.assign(g_.tensors.size(), -1);
+    int& slot = known[static_cast<std::size_t>(index)];
+    if (slot >= 0) return slot;
+    MatrixInput in;
+    in.dtype = tensor(index).dtype;
+    int root = index;
+    while (tensor(root).producer >= 0) {
+      const NodeData& n = node(tensor(root).producer);
+      root = add_prologue_step(n, in);
+      require_served(tensor(n.output));
+    }
+    std::reverse(in.prologue.begin(), in.prologue.end());
+    const TensorData& t = tensor(root);
+    require_served(t);
+    if (t.dim != tensor(index).dim)
+      stop(Rule::chain_prologue, "tensor " + label_of(t) + " changes its shape on the way into the matmul");
+    const auto extent = matrix(t);
+    const auto r = static_cast<std::int8_t>(t.dim.size());
+    const Symbol batch = r == 3 && extent[0] == c_.declared[0] && extent[0] != 1 ? Symbol::l : Symbol::one;
+    const auto row = static_cast<std::int8_t>(r - 2);
+    const auto column = static_cast<std::int8_t>(r - 1);
+    const auto outer = static_cast<std::int8_t>(r == 3 ? 0 : -1);
+    Role role;
+    role.kind = side == 0 ? RoleKind::a : RoleKind::b;
+    role.operand = operand_of(root);
+    role.symbol = side == 0 ? std::array{batch, Symbol::m, Symbol::k} : std::array{batch, Symbol::n, Symbol::k};
+    role.axis = side == 0 ? std::array{outer, row, column} : std::array{outer, column, row};
+    in.role = add_role(role);
+    c_.inputs.push_back(std::move(in));
+    slot = static_cast<int>(c_.inputs.size()) - 1;
+    return slot;
+  }
+
+  /// Adds the node to the prologue (innermost last) and answers the tensor that it runs on.
+  int add_prologue_step(const NodeData& n, MatrixInput& in) {
+    const auto is_scalar = [&](int i) {
+      const TensorData& t = tensor(i);
+      return t.producer < 0 && std::all_of(t.dim.begin(), t.dim.end(), [](std::int64_t e) { return e == 1; });
+    };
+    if (n.kind != NodeKind::pointwise || n.pointwise == PointwiseMode::gen_index || n.pointwise == PointwiseMode::binary_select ||
+        n.inputs.size() > 2)
+      stop(Rule::chain_prologue, "node " + label_of(n) + " stands before a matmul");
+    if (!tensor(n.output).is_virtual)
+      stop(Rule::chain_input_output,
+           "tensor " + label_of(tensor(n.output)) + " is computed before a matmul and marked as an output");
+    PrologueStep step;
+    step.mode = n.pointwise;
+    step.parameters = n.parameters;
+    step.compute = compute_type(n);
+    step.dtype = tensor(n.output).dtype;
+    int main = n.inputs[0];
+    if (n.inputs.size() == 2) {
+      int scalar = n.inputs[1];
+      if (!is_scalar(scalar)) {
+        std::swap(main, scalar);
+        step.scalar_first = true;
+      }
+      if (!is_scalar(scalar))
+        stop(Rule::chain_prologue, "node " + label_of(n) + " before a matmul has two operands, neither of them one scalar");
+      require_served(tensor(scalar));
+      if (tensor(scalar).value)
+        step.constant = tensor(scalar).value;
+      else
+        step.scalar_role = aux_role(scalar);
+    }
+    in.prologue.push_back(std::move(step));
+    return main;
+  }
+
+  static DataType compute_type(const NodeData& n) {
+    if (n.compute != DataType::fp32 && n.compute != DataType::int32)
+      stop(Rule::chain_compute_type, "node " + label_of(n) + " computes in " + std::string(name_of(n.compute)));
+    if (n.compute == DataType::int32 && n.kind == NodeKind::pointwise && !has_int_form(n))
+      stop(Rule::chain_int_mode, "node " + label_of(n) + " computes " + std::string(name_of(n.pointwise)) + " in int32");
+    return n.compute;
+  }
+
+  static bool has_int_form(const NodeData& n) {
+    using enum PointwiseMode;
+    switch (n.pointwise) {
+      case identity:
+      case add:
+      case sub:
+      case mul:
+      case div:
+      case mod:
+      case max:
+      case min:
+      case add_square:
+      case abs:
+      case neg:
+      case cmp_eq:
+      case cmp_neq:
+      case cmp_gt:
+      case cmp_ge:
+      case cmp_lt:
+      case cmp_le:
+      case logical_and:
+      case logical_or:
+      case logical_not:
+      case binary_select:
+      case gen_index: return true;
+      case relu: return !n.parameters.lower_clip && !n.parameters.upper_clip && !n.parameters.negative_slope;
+      default: return false;
+    }
+  }
+
+  int operand_of(int index) {
+    const TensorData& t = tensor(index);
+    if (operand_.empty()) operand_.assign(g_.tensors.size(), -1);
+    int& slot = operand_[static_cast<std::size_t>(index)];
+    if (slot >= 0) return slot;
+    c_.operands.push_back({.name = t.name,
+                           .uid = t.uid,
+                           .dtype = t.dtype,
+                           .dim = t.dim,
+                           .stride = t.stride,
+                           .is_output = t.producer >= 0,
+                           .is_host_scalar = t.by_value});
+    slot = static_cast<int>(c_.operands.size()) - 1;
+    return slot;
+  }
+
+  int add_role(const Role& role) {
+    if (c_.roles.size() == kMaxRoles) stop(Rule::chain_too_large, "the chain has more than 64 roles");
+    c_.roles.push_back(role);
+    return static_cast<int>(c_.roles.size()) - 1;
+  }
+
+  /// Symbols of (L, M, N) for a tensor aligned at the right; false where an extent fits neither 1 nor the full one.
+  bool epilogue_axes(const TensorData& t, Role& role) const {
+    const auto r = static_cast<int>(t.dim.size());
+    if (r > 3) return false;
+    constexpr std::array symbols{Symbol::l, Symbol::m, Symbol::n};
+    for (int axis = 0; axis < 3; ++axis) {
+      const int at = axis - (3 - r);
+      const auto i = static_cast<std::size_t>(axis);
+      role.axis[i] = static_cast<std::int8_t>(at < 0 ? -1 : at);
+      const std::int64_t e = at < 0 ? 1 : t.dim[static_cast<std::size_t>(at)];
+      const std::int64_t full = c_.declared[i];
+      if (e != 1 && e != full) return false;
+      role.symbol[i] = at >= 0 && e == full && !(axis == 0 && full == 1) ? symbols[i] : Symbol::one;
+    }
+    return true;
+  }
+
+  int aux_role(int index) {
+    const TensorData& t = tensor(index);
+    require_served(t);
+    if (aux_.empty()) aux_.assign(g_.tensors.size(), -1);
+    int& slot = aux_[static_cast<std::size_t>(index)];
+    if (slot >= 0) return slot;
+    Role role;
+    role.kind = t.by_value ? RoleKind::host_scalar : RoleKind::aux;
+    if (!epilogue_axes(t, role))
+      stop(Rule::chain_aux_shape, "tensor " + label_of(t) + " has extents " + graph::text_of(t.dim) +
+                                      " beside (L, M, N) = " + graph::text_of({c_.declared[0], c_.declared[1], c_.declared[2]}));
+    const bool one_element = std::all_of(t.dim.begin(), t.dim.end(), [](std::int64_t e) { return e == 1; });
+    if (one_element) role.symbol = {Symbol::one, Symbol::one, Symbol::one};  // a scalar stays one, also beside M = 1
+    role.operand = operand_of(index);
+    slot = add_role(role);
+    return slot;
+  }
+
+  int add_value(int index, Value value) {
+    c_.values.push_back(std::move(value));
+    value_of_[static_cast<std::size_t>(index)] = static_cast<int>(c_.values.size()) - 1;
+    return value_of_[static_cast<std::size_t>(index)];
+  }
+
+  /// The value that a step reads: already there, or a graph input loaded now.
+  int value_of(int index) {
+    if (const int v = value_of_[static_cast<std::size_t>(index)]; v >= 0) return v;
+    const TensorData& t = tensor(index);
+    if (t.value) {
+      require_served(t);
+      return add_value(
+          index,
+          {.kind = ValueKind::constant, .dtype = t.dtype, .source = 0, .constant = *t.value, .varies = {}, .name = t.name});
+    }
+    const int role = aux_role(index);
+    Value v{.kind = ValueKind::aux, .dtype = t.dtype, .source = role, .constant = 0.0, .varies = {}, .name = t.name};
+    for (std::size_t i = 0; i < 3; ++i) v.varies[i] = c_.roles[static_cast<std::size_t>(role)].symbol[i] != Symbol::one;
+    return add_value(index, std::move(v));
+  }
+
+  /// Epilogue nodes and those of inputs only that the epilogue reads; prologue nodes are done with.
+  void collect_steps() {
+    std::vector<bool> wanted(g_.nodes.size(), false);
+    for (std::size_t k = g_.order.size(); k-- > 0;) {
+      const int i = g_.order[k];
+      const NodeData& n = node(i);
+      if (!is_live(i) || n.kind == NodeKind::matmul) continue;
+      if (after_[static_cast<std::size_t>(n.output)]) wanted[static_cast<std::size_t>(i)] = true;
+      if (!wanted[static_cast<std::size_t>(i)]) continue;
+      for (const int input : n.inputs)
+        if (const int p = tensor(input).producer; p >= 0) wanted[static_cast<std::size_t>(p)] = true;
+    }
+    for (const int i : g_.order) {
+      const NodeData& n = node(i);
+      if (n.kind != NodeKind::pointwise || !is_live(i)) continue;
+      if (!after_[static_cast<std::size_t>(n.output)] && !tensor(n.output).is_virtual)
+        stop(Rule::chain_input_output,
+             "tensor " + label_of(tensor(n.output)) + " is computed from inputs alone and marked as an output");
+      if (wanted[static_cast<std::size_t>(i)]) add_step(n);
+    }
+  }
+
+  void add_step(const NodeData& n) {
+    const TensorData& out = tensor(n.output);
+    require_served(out);
+    if (out.dim.size() > 3)
+      stop(Rule::chain_aux_shape, "tensor " + label_of(out) + " has rank " + std::to_string(out.dim.size()));
+    if (c_.steps.size() == kMaxSteps) stop(Rule::chain_too_large, "the chain has more than 512 steps");
+    Step step;
+    step.mode = n.pointwise;
+    step.parameters = n.parameters;
+    step.compute = compute_type(n);
+    step.name = n.name;
+    Value v{.kind = ValueKind::step,
+            .dtype = out.dtype,
+            .source = static_cast<int>(c_.steps.size()),
+            .constant = 0.0,
+            .varies = {},
+            .name = out.name};
+    if (n.pointwise == PointwiseMode::gen_index) step.parameters.axis += 3 - static_cast<int>(out.dim.size());
+    for (std::size_t k = 0; k < n.inputs.size(); ++k) {
+      step.input[k] = value_of(n.inputs[k]);
+      for (std::size_t i = 0; i < 3; ++i)
+        v.varies[i] = v.varies[i] || c_.values[static_cast<std::size_t>(step.input[k])].varies[i];
+    }
+    step.value = add_value(n.output, std::move(v));
+    c_.steps.push_back(std::move(step));
+  }
+
+  void add_store(const NodeData& n) {
+    const TensorData& out = tensor(n.output);
+    const auto m = matrix_or_stop(out);
+    if (m != std::array{c_.declared[0], c_.declared[1], c_.declared[2]})
+      stop(Rule::chain_output_shape, "output " + label_of(out) + " has extents " + graph::text_of(out.dim));
+    check_output_layout(out);
+    Role role;
+    role.kind = RoleKind::output;
+    epilogue_axes(out, role);
+    role.operand = operand_of(n.output);
+    c_.stores.push_back({.value = value_of_[static_cast<std::size_t>(n.output)], .role = add_role(role)});
+  }
+
+  static std::array<std::int64_t, 3> matrix_or_stop(const TensorData& out) {
+    if (out.dim.size() != 2 && out.dim.size() != 3)
+      stop(Rule::chain_output_shape, "output " + label_of(out) + " has extents " + graph::text_of(out.dim));
+    return matrix(out);
+  }
+
+  static void check_output_layout(const TensorData& out) {
+    if (!is_injective(out.dim, out.stride))
+      stop(Rule::chain_output_layout,
+           "output " + label_of(out) + " has extents " + graph::text_of(out.dim) + " and strides " + graph::text_of(out.stride));
+  }
+
+  void add_reduction(const NodeData& n) {
+    const TensorData& out = tensor(n.output);
+    const int source = n.inputs[0];
+    if (!after_[static_cast<std::size_t>(source)])
+      stop(Rule::chain_input_output, "reduction " + label_of(n) + " is of inputs alone");
+    using enum ReductionMode;
+    const bool int_form =
+        n.reduction == add || n.reduction == max || n.reduction == min || n.reduction == amax || n.reduction == norm1;
+    if (n.compute != out.dtype || (out.dtype != DataType::fp32 && !(out.dtype == DataType::int32 && int_form)))
+      stop(Rule::chain_reduction_types, "reduction " + label_of(n) + " (" + std::string(name_of(n.reduction)) + ") computes in " +
+                                            std::string(name_of(n.compute)) + " and stores " + std::string(name_of(out.dtype)));
+    const auto m = matrix_or_stop(out);
+    check_output_layout(out);
+    Reduction r;
+    r.mode = n.reduction;
+    r.compute = n.compute;
+    r.value = value_of_[static_cast<std::size_t>(source)];
+    Role role;
+    role.kind = RoleKind::reduction;
+    epilogue_axes(out, role);
+    for (std::size_t i = 0; i < 3; ++i) {
+      r.reduces[i] = m[i] == 1;  // an axis with extent 1 in the output is reduced, also where the full extent is 1
+      if (r.reduces[i]) role.symbol[i] = Symbol::one;
+    }
+    role.operand = operand_of(n.output);
+    r.role = add_role(role);
+    c_.reductions.push_back(r);
+  }
+
+  void collect_outputs() {
+    bool dense = false;
+    bool reduced = false;
+    for (const int i : g_.order) {
+      const NodeData& n = node(i);
+      if (!is_live(i) || tensor(n.output).is_virtual) continue;
+      reduced |= n.kind == NodeKind::reduction;
+      if (n.kind == NodeKind::reduction) continue;
+      if (value_of_[static_cast<std::size_t>(n.output)] < 0) continue;
+      dense = true;
+      add_store(n);
+    }
+    if (!dense && !reduced) store_only_product();
+    for (const int i : g_.order)
+      if (is_live(i) && node(i).kind == NodeKind::reduction) add_reduction(node(i));
+  }
+
+  /// Nothing is marked: the raw product of a graph with one matmul and no epilogue is the output.
+  void store_only_product() {
+    if (c_.gemms.size() != 1 || !c_.steps.empty()) stop(Rule::chain_no_output, "no tensor is marked as an output");
+    for (const int i : g_.order)
+      if (node(i).kind == NodeKind::matmul) add_store(node(i));
+  }
+
+  /// Roles were made as they were met; a call takes a…, b…, aux…, outputs, reductions.
+  void order_roles() {
+    std::vector<int> by_kind(c_.roles.size());
+    std::iota(by_kind.begin(), by_kind.end(), 0);
+    std::stable_sort(by_kind.begin(), by_kind.end(), [&](int x, int y) {
+      return c_.roles[static_cast<std::size_t>(x)].kind < c_.roles[static_cast<std::size_t>(y)].kind;
+    });
+    std::vector<int> now(c_.roles.size());
+    std::vector<Role> roles;
+    for (std::size_t i = 0; i < by_kind.size(); ++i) {
+      now[static_cast<std::size_t>(by_kind[i])] = static_cast<int>(i);
+      roles.push_back(c_.roles[static_cast<std::size_t>(by_kind[i])]);
+    }
+    const auto moved = [&](int& role) {
+      if (role >= 0) role = now[static_cast<std::size_t>(role)];
+    };
+    // Operands follow their first role.
+    std::vector<int> operand_now(c_.operands.size(), -1);
+    std::vector<Operand> operands;
+    for (Role& role : roles) {
+      int& slot = operand_now[static_cast<std::size_t>(role.operand)];
+      if (slot < 0) {
+        slot = static_cast<int>(operands.size());
+        operands.push_back(c_.operands[static_cast<std::size_t>(role.operand)]);
+      }
+      role.operand = slot;
+    }
+    c_.roles = std::move(roles);
+    c_.operands = std::move(operands);
+    for (MatrixInput& in : c_.inputs) {
+      moved(in.role);
+      for (PrologueStep& s : in.prologue) moved(s.scalar_role);
+    }
+    for (Value& v : c_.values)
+      if (v.kind == ValueKind::aux) moved(v.source);
+    for (Store& s : c_.stores) moved(s.role);
+    for (Reduction& r : c_.reductions) moved(r.role);
+  }
+
+  const GraphData& g_;
+  FusionChain c_;
+  std::vector<bool> live_;                 // by node
+  std::vector<bool> after_;                // by tensor: depends on a product
+  std::vector<int> value_of_;              // by tensor
+  std::array<std::vector<int>, 2> known_;  // by tensor: index in inputs, for each side
+  std::vector<int> operand_, aux_;         // by tensor
+};
+
+}  // namespace
+
+Result<FusionChain> analyse(const GraphData& g) {
+  try {
+    return Analyser(g).run();
+  } catch (Stop& s) {
+    return decline(s.rule, std::move(s.text));
+  }
+}
+
+}  // namespace verglas::chain

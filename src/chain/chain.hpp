@@ -1,0 +1,118 @@
+#pragma once
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "verglas/dtype.hpp"
+#include "verglas/pointwise.hpp"
+
+/// What is asked for, without a word about hardware: the narrow waist between descriptions and engines.
+namespace verglas::chain {
+
+inline constexpr int kMaxRoles = 64;
+inline constexpr int kMaxSteps = 512;
+
+/// What stands for an extent: a live quantity of the call, or 1 for good.
+enum class Symbol : std::uint8_t { one, l, m, n, k };
+
+/// A tensor that the caller passes, as declared.
+struct Operand {
+  std::string name;
+  std::int64_t uid = 0;
+  DataType dtype = DataType::not_set;
+  std::vector<std::int64_t> dim, stride;  ///< elements, the user's axes
+  bool is_output = false;
+  bool is_host_scalar = false;  ///< passed by value at each call: one element in host memory
+};
+
+enum class RoleKind : std::uint8_t { a, b, aux, host_scalar, output, reduction };
+
+/// One way in which the kernel reads or writes an operand.
+/// Shapes   canonical axes: a (L, M, K), b (L, N, K), the others (L, M, N)
+struct Role {
+  RoleKind kind = RoleKind::a;
+  int operand = 0;
+  std::array<Symbol, 3> symbol{};     ///< of each canonical axis; `one` is a broadcast (inputs) or reduced (reductions) axis
+  std::array<std::int8_t, 3> axis{};  ///< declared axis that holds it, −1 where the operand has none
+};
+
+/// One pointwise node. Operands are values; it computes in `compute` and rounds to the type of `value`.
+struct Step {
+  PointwiseMode mode = PointwiseMode::identity;
+  PointwiseParameters parameters;     ///< gen_index: axis 0, 1, 2 of (L, M, N)
+  DataType compute = DataType::fp32;  ///< fp32 or int32
+  std::array<int, 3> input{-1, -1, -1};
+  int value = -1;
+  std::string name;
+};
+
+enum class ValueKind : std::uint8_t { product, aux, constant, step };
+
+/// A node of the chain's dataflow: what it holds is rounded to `dtype`, stored or not.
+struct Value {
+  ValueKind kind = ValueKind::step;
+  DataType dtype = DataType::fp32;
+  int source = 0;                ///< product: index in gemms; aux: index in roles; step: index in steps
+  double constant = 0.0;         ///< of ValueKind::constant, as given: engines round it to dtype
+  std::array<bool, 3> varies{};  ///< along L, M, N; a false axis holds one value for all
+  std::string name;
+};
+
+/// A step on the way into a product: `x` is the running value, the other operand (if any) is a scalar role or a constant.
+struct PrologueStep {
+  PointwiseMode mode = PointwiseMode::identity;
+  PointwiseParameters parameters;
+  DataType compute = DataType::fp32;
+  DataType dtype = DataType::fp32;  ///< rounded to
+  int scalar_role = -1;
+  std::optional<double> constant;
+  bool scalar_first = false;  ///< the scalar is the left operand
+  friend bool operator==(const PrologueStep&, const PrologueStep&) = default;
+};
+
+/// A matrix as the product reads it: a role, and what happens to each element before.
+struct MatrixInput {
+  int role = 0;
+  std::vector<PrologueStep> prologue;
+  DataType dtype = DataType::bf16;  ///< type that enters the product
+};
+
+struct Gemm {
+  int a = 0, b = 0;                      ///< indices in inputs
+  DataType accumulate = DataType::fp32;  ///< fp32, tf32 (fp32 sums of tf32-precise operands) or int32
+  int value = 0;
+};
+
+struct Store {
+  int value = 0, role = 0;
+};
+
+struct Reduction {
+  ReductionMode mode = ReductionMode::add;
+  DataType compute = DataType::fp32;  ///< fp32 or int32; also the type of the output
+  int value = 0, role = 0;
+  std::array<bool, 3> reduces{};  ///< over L, M, N
+};
+
+struct FusionChain {
+  std::array<std::int64_t, 4> declared{};  ///< L, M, N, K of the description
+  std::vector<Operand> operands;           ///< in the order in which a call passes them: inputs as first used, then outputs
+  std::vector<Role> roles;                 ///< a…, b…, aux…, host scalars, outputs, reductions
+  std::vector<MatrixInput> inputs;         ///< distinct matrices: all a, then all b
+  std::vector<Gemm> gemms;
+  std::vector<Value> values;
+  std::vector<Step> steps;  ///< in an order in which each can be computed
+  std::vector<Store> stores;
+  std::vector<Reduction> reductions;
+};
+
+/// "a", "b", "aux", "scalar", "output", "reduction".
+std::string_view name_of(RoleKind kind) noexcept;
+/// Role with its operand's name, for messages: "aux 'bias'".
+std::string label_of(const FusionChain& chain, const Role& role);
+/// The chain as lines of text, the same for equal chains.
+std::string print(const FusionChain& chain);
+
+}  // namespace verglas::chain

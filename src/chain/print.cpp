@@ -1,0 +1,110 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "chain/chain.hpp"
+
+namespace verglas::chain {
+namespace {
+
+constexpr std::string_view kAxisNames = "LMN";
+
+std::string symbol_text(const Role& role) {
+  constexpr std::string_view names[] = {"1", "L", "M", "N", "K"};
+  return fmt::format("({}, {}, {})", names[static_cast<int>(role.symbol[0])], names[static_cast<int>(role.symbol[1])],
+                     names[static_cast<int>(role.symbol[2])]);
+}
+
+std::string parameter_text(PointwiseMode mode, const PointwiseParameters& p) {
+  std::string s;
+  if (p.lower_clip) s += fmt::format(" lower={}", *p.lower_clip);
+  if (p.upper_clip) s += fmt::format(" upper={}", *p.upper_clip);
+  if (p.negative_slope) s += fmt::format(" slope={}", *p.negative_slope);
+  if (p.alpha != 1.0F) s += fmt::format(" alpha={}", p.alpha);
+  if (p.beta != 1.0F) s += fmt::format(" beta={}", p.beta);
+  if (mode == PointwiseMode::gen_index) s += fmt::format(" axis={}", p.axis);
+  return s;
+}
+
+std::string prologue_text(const MatrixInput& in) {
+  std::string s;
+  for (const PrologueStep& p : in.prologue) {
+    std::string other;
+    if (p.constant) other = fmt::format(" with {}", *p.constant);
+    if (p.scalar_role >= 0) other = fmt::format(" with r{}", p.scalar_role);
+    s += fmt::format(" → {}{}{}{} in {} : {}", name_of(p.mode), parameter_text(p.mode, p.parameters), other,
+                     p.scalar_first ? " (first)" : "", name_of(p.compute), name_of(p.dtype));
+  }
+  return s;
+}
+
+std::string axes_text(const std::array<bool, 3>& axes) {
+  std::string s;
+  for (std::size_t i = 0; i < 3; ++i)
+    if (axes[i]) s += kAxisNames[i];
+  return s;
+}
+
+}  // namespace
+
+std::string_view name_of(RoleKind kind) noexcept {
+  switch (kind) {
+    case RoleKind::a: return "a";
+    case RoleKind::b: return "b";
+    case RoleKind::aux: return "aux";
+    case RoleKind::host_scalar: return "scalar";
+    case RoleKind::output: return "output";
+    case RoleKind::reduction: return "reduction";
+  }
+  return "?";
+}
+
+std::string label_of(const FusionChain& chain, const Role& role) {
+  const Operand& o = chain.operands[static_cast<std::size_t>(role.operand)];
+  return o.name.empty() ? fmt::format("{} #{}", name_of(role.kind), o.uid) : fmt::format("{} '{}'", name_of(role.kind), o.name);
+}
+
+std::string print(const FusionChain& c) {
+  std::string s = fmt::format("chain L={} M={} N={} K={}\n", c.declared[0], c.declared[1], c.declared[2], c.declared[3]);
+  for (std::size_t i = 0; i < c.operands.size(); ++i) {
+    const Operand& o = c.operands[i];
+    s += fmt::format("  operand {} '{}' uid={} {} ({}) strides ({}){}\n", i, o.name, o.uid, name_of(o.dtype),
+                     fmt::join(o.dim, ", "), fmt::join(o.stride, ", "),
+                     o.is_output        ? " output"
+                     : o.is_host_scalar ? " host scalar"
+                                        : "");
+  }
+  for (std::size_t i = 0; i < c.roles.size(); ++i)
+    s += fmt::format("  r{} = {} of operand {}, axes {}\n", i, name_of(c.roles[i].kind), c.roles[i].operand,
+                     symbol_text(c.roles[i]));
+  for (std::size_t i = 0; i < c.inputs.size(); ++i)
+    s += fmt::format("  x{} = r{}{} as {}\n", i, c.inputs[i].role, prologue_text(c.inputs[i]), name_of(c.inputs[i].dtype));
+  for (std::size_t i = 0; i < c.values.size(); ++i) {
+    const Value& v = c.values[i];
+    s += fmt::format("  v{} : {} [{}] = ", i, name_of(v.dtype), axes_text(v.varies));
+    switch (v.kind) {
+      case ValueKind::product: {
+        const Gemm& g = c.gemms[static_cast<std::size_t>(v.source)];
+        s += fmt::format("x{} · x{} in {}", g.a, g.b, name_of(g.accumulate));
+        break;
+      }
+      case ValueKind::aux: s += fmt::format("r{}", v.source); break;
+      case ValueKind::constant: s += fmt::format("{}", v.constant); break;
+      case ValueKind::step: {
+        const Step& t = c.steps[static_cast<std::size_t>(v.source)];
+        s += std::string(name_of(t.mode)) + parameter_text(t.mode, t.parameters);
+        for (const int input : t.input)
+          if (input >= 0) s += fmt::format(" v{}", input);
+        s += fmt::format(" in {}", name_of(t.compute));
+        break;
+      }
+    }
+    s += '\n';
+  }
+  for (const Store& st : c.stores) s += fmt::format("  store v{} → r{}\n", st.value, st.role);
+  for (const Reduction& r : c.reductions)
+    s += fmt::format("  reduce {} of v{} over {} in {} → r{}\n", name_of(r.mode), r.value, axes_text(r.reduces),
+                     name_of(r.compute), r.role);
+  return s;
+}
+
+}  // namespace verglas::chain

@@ -1,0 +1,164 @@
+#include "engine/cpu/product.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "engine/cpu/pointwise.hpp"
+#include "engine/cpu/program.hpp"
+#include "numeric/convert.hpp"
+
+namespace verglas::engine::cpu {
+namespace {
+
+/// Lanes of a prologue that are worked on at once: small enough for the stack, long enough to vectorise.
+constexpr std::int64_t kChunk = 256;
+
+/// A role of one element as a lane.
+float scalar_f32(const chain::FusionChain& chain, const recipe::Binding& binding, const chain::PrologueStep& s) {
+  if (s.constant) return static_cast<float>(*s.constant);
+  const chain::Role& role = chain.roles[static_cast<std::size_t>(s.scalar_role)];
+  return numeric::to_float(binding.role[s.scalar_role].data, chain.operands[static_cast<std::size_t>(role.operand)].dtype);
+}
+std::int32_t scalar_i32(const chain::FusionChain& chain, const recipe::Binding& binding, const chain::PrologueStep& s) {
+  std::int32_t v = 0;
+  if (s.constant) {
+    const auto f = static_cast<float>(*s.constant);
+    if (*s.constant == static_cast<double>(static_cast<std::int32_t>(*s.constant))) return static_cast<std::int32_t>(*s.constant);
+    numeric::load_i32(&f, DataType::fp32, 1, 1, &v);
+    return v;
+  }
+  const chain::Role& role = chain.roles[static_cast<std::size_t>(s.scalar_role)];
+  numeric::load_i32(binding.role[s.scalar_role].data, chain.operands[static_cast<std::size_t>(role.operand)].dtype, 1, 1, &v);
+  return v;
+}
+
+/// n elements of the operand, through its prologue, as fp32.
+void load_run(const MatrixBlock& x, const char* src, std::int64_t stride, std::int64_t n, const chain::FusionChain& chain,
+              const recipe::Binding& binding, float* out) noexcept {
+  const auto& steps = x.input->prologue;
+  if (steps.empty()) {
+    numeric::load_f32(src, x.dtype, stride, n, out);
+    return;
+  }
+  float f[kChunk], g[kChunk];
+  std::int32_t i[kChunk], j[kChunk];
+  for (std::int64_t first = 0; first < n; first += kChunk) {
+    const std::int64_t count = std::min(kChunk, n - first);
+    const char* from = src + first * stride * bytes_of(x.dtype);
+    Lane lane = lane_of(x.dtype);
+    if (lane == Lane::f32)
+      numeric::load_f32(from, x.dtype, stride, count, f);
+    else
+      numeric::load_i32(from, x.dtype, stride, count, i);
+    for (const chain::PrologueStep& s : steps) {
+      const bool integer = s.compute == DataType::int32;
+      const bool binary = s.constant || s.scalar_role >= 0;
+      if (integer) {
+        if (lane == Lane::f32) numeric::load_i32(f, DataType::fp32, 1, count, i);
+        if (binary) std::fill_n(j, count, scalar_i32(chain, binding, s));
+        pointwise_i32(s.mode, s.parameters, s.scalar_first ? j : i, s.scalar_first ? i : j, nullptr, i, count);
+      } else {
+        if (lane == Lane::i32) numeric::load_f32(i, DataType::int32, 1, count, f);
+        if (binary) std::fill_n(g, count, scalar_f32(chain, binding, s));
+        pointwise_f32(s.mode, s.parameters, s.scalar_first ? g : f, s.scalar_first ? f : g, nullptr, f, count);
+      }
+      const Lane computed = integer ? Lane::i32 : Lane::f32;
+      lane = lane_of(s.dtype);
+      if (computed == Lane::i32 && lane == Lane::f32) numeric::load_f32(i, DataType::int32, 1, count, f);
+      if (computed == Lane::f32 && lane == Lane::i32) numeric::load_i32(f, DataType::fp32, 1, count, i);
+      if (lane == Lane::f32) numeric::round_f32(f, s.dtype, count);
+    }
+    std::memcpy(out + first, f, static_cast<std::size_t>(count) * sizeof(float));
+  }
+}
+
+struct Packed {
+  const float* data;
+  std::int64_t ld;
+  bool k_inner;  ///< (rows, k); otherwise (k, rows)
+};
+
+/// fp32, no prologue, one axis contiguous and the other at least as far apart: read where it lies.
+bool is_direct(const MatrixBlock& x, std::int64_t k) {
+  if (x.dtype != DataType::fp32 || !x.input->prologue.empty()) return false;
+  return (x.k_stride == 1 && x.row_stride >= std::max<std::int64_t>(k, 1)) ||
+         (x.row_stride == 1 && x.k_stride >= std::max<std::int64_t>(x.rows, 1));
+}
+
+Packed pack(const MatrixBlock& x, std::int64_t k0, std::int64_t k, bool keep_direct, const chain::FusionChain& chain,
+            const recipe::Binding& binding, float* into) noexcept {
+  const std::int64_t size = bytes_of(x.dtype);
+  const char* base = x.data + k0 * x.k_stride * size;
+  if (keep_direct) {
+    const bool k_inner = x.k_stride == 1 && x.row_stride >= std::max<std::int64_t>(k, 1);
+    return {reinterpret_cast<const float*>(base), k_inner ? x.row_stride : x.k_stride, k_inner};
+  }
+  const bool k_inner = x.k_stride == 1 || x.row_stride != 1;
+  if (k_inner) {
+    for (std::int64_t r = 0; r < x.rows; ++r)
+      load_run(x, base + r * x.row_stride * size, x.k_stride, k, chain, binding, into + r * k);
+    return {into, k, true};
+  }
+  for (std::int64_t q = 0; q < k; ++q)
+    load_run(x, base + q * x.k_stride * size, x.row_stride, x.rows, chain, binding, into + q * x.rows);
+  return {into, x.rows, false};
+}
+
+}  // namespace
+
+void tile_product(Sgemm sgemm, const MatrixBlock& a, const MatrixBlock& b, std::int64_t k, bool integer,
+                  const chain::FusionChain& chain, const recipe::Binding& binding, const ProductScratch& scratch, float* c,
+                  std::int64_t ldc) noexcept {
+  for (std::int64_t m = 0; m < a.rows && k == 0; ++m)
+    std::memset(c + m * ldc, 0, static_cast<std::size_t>(b.rows) * sizeof(float));
+  const bool a_direct = is_direct(a, k);
+  const bool b_direct = is_direct(b, k);
+  const std::int64_t step = a_direct && b_direct ? std::max<std::int64_t>(k, 1) : kPackedK;
+  for (std::int64_t k0 = 0; k0 < k; k0 += step) {
+    const std::int64_t depth = std::min(step, k - k0);
+    const Packed pa = pack(a, k0, depth, a_direct, chain, binding, scratch.a);
+    const Packed pb = pack(b, k0, depth, b_direct, chain, binding, scratch.b);
+    float* into = integer ? scratch.sum : c;
+    const std::int64_t ld = integer ? b.rows : ldc;
+    sgemm({!pa.k_inner, pb.k_inner, a.rows, b.rows, depth, pa.data, pa.ld, pb.data, pb.ld, integer || k0 == 0 ? 0.0F : 1.0F, into,
+           ld});
+    if (!integer) continue;
+    auto* sums = reinterpret_cast<std::int32_t*>(c);
+    for (std::int64_t m = 0; m < a.rows; ++m)
+      for (std::int64_t n = 0; n < b.rows; ++n) {
+        const auto part = static_cast<std::uint32_t>(static_cast<std::int32_t>(into[m * ld + n]));
+        std::int32_t& sum = sums[m * ldc + n];
+        sum = static_cast<std::int32_t>(k0 == 0 ? part : static_cast<std::uint32_t>(sum) + part);
+      }
+  }
+}
+
+void loops_sgemm(const SgemmArguments& s) noexcept {
+  constexpr std::int64_t kColumns = 256;
+  float panel[kColumns * 8];  // eight rows of B with unit stride, when B is (n, k)
+  for (std::int64_t m = 0; m < s.m; ++m)
+    for (std::int64_t n = 0; n < s.n; ++n) s.c[m * s.ldc + n] = s.beta == 0.0F ? 0.0F : s.c[m * s.ldc + n];
+  const auto a_at = [&](std::int64_t m, std::int64_t k) { return s.a_transposed ? s.a[k * s.lda + m] : s.a[m * s.lda + k]; };
+  for (std::int64_t n0 = 0; n0 < s.n; n0 += kColumns) {
+    const std::int64_t nn = std::min(kColumns, s.n - n0);
+    for (std::int64_t k0 = 0; k0 < s.k; k0 += 8) {
+      const std::int64_t kk = std::min<std::int64_t>(8, s.k - k0);
+      const float* rows[8];
+      for (std::int64_t q = 0; q < kk; ++q) {
+        if (s.b_transposed)
+          for (std::int64_t n = 0; n < nn; ++n) panel[q * kColumns + n] = s.b[(n0 + n) * s.ldb + k0 + q];
+        rows[q] = s.b_transposed ? panel + q * kColumns : s.b + (k0 + q) * s.ldb + n0;
+      }
+      for (std::int64_t m = 0; m < s.m; ++m) {
+        float* out = s.c + m * s.ldc + n0;
+        for (std::int64_t q = 0; q < kk; ++q) {
+          const float x = a_at(m, k0 + q);
+          const float* row = rows[q];
+          for (std::int64_t n = 0; n < nn; ++n) out[n] += x * row[n];
+        }
+      }
+    }
+  }
+}
+
+}  // namespace verglas::engine::cpu

@@ -1,0 +1,54 @@
+#pragma once
+#include <cstdint>
+#include <span>
+
+#include "chain/chain.hpp"
+#include "recipe/recipe.hpp"
+
+namespace verglas::engine::cpu {
+
+/// Elements of K that are packed at once; int8 sums of that many products are exact in fp32 (128 · 128 · 1024 = 2^24).
+inline constexpr std::int64_t kPackedK = 1024;
+
+/// A single-threaded fp32 product, C (m, n) = A · B + beta · C, all row-major; A is (m, k) with leading dimension lda, or (k, m)
+/// when a_transposed; B is (k, n), or (n, k) when b_transposed.
+struct SgemmArguments {
+  bool a_transposed, b_transposed;
+  std::int64_t m, n, k;
+  const float* a;
+  std::int64_t lda;
+  const float* b;
+  std::int64_t ldb;
+  float beta;
+  float* c;
+  std::int64_t ldc;
+};
+using Sgemm = void (*)(const SgemmArguments&) noexcept;
+
+/// oneDNN's, opened at run time; null when the library is not there (`onednn_text` says why).
+Sgemm onednn_sgemm() noexcept;
+const char* onednn_text() noexcept;
+/// Plain blocked loops.
+void loops_sgemm(const SgemmArguments& s) noexcept;
+
+/// One operand of one product in one tile.
+struct MatrixBlock {
+  const char* data = nullptr;  ///< element (0, 0) of the block's batch and first row
+  DataType dtype = DataType::fp32;
+  std::int64_t rows = 0;                      ///< M or N of the tile
+  std::int64_t row_stride = 0, k_stride = 0;  ///< elements
+  const chain::MatrixInput* input = nullptr;
+};
+
+struct ProductScratch {
+  float* a;  ///< tile rows × kPackedK
+  float* b;
+  float* sum;  ///< tile; integer sums only
+};
+
+/// Sums of one tile: c (a.rows, b.rows) with leading dimension ldc; int32 lanes when `integer`.
+void tile_product(Sgemm sgemm, const MatrixBlock& a, const MatrixBlock& b, std::int64_t k, bool integer,
+                  const chain::FusionChain& chain, const recipe::Binding& binding, const ProductScratch& scratch, float* c,
+                  std::int64_t ldc) noexcept;
+
+}  // namespace verglas::engine::cpu

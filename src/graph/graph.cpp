@@ -1,0 +1,200 @@
+#include "verglas/graph.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/rules.hpp"
+#include "graph/ir.hpp"
+
+namespace verglas {
+
+using graph::GraphData;
+using graph::NodeData;
+using graph::NodeKind;
+using graph::TensorData;
+
+namespace {
+
+TensorData& at(const std::shared_ptr<GraphData>& g, int index) {
+  if (!g) throw broken(Rule::graph_handle, "an empty tensor handle was used");
+  return g->tensors[static_cast<std::size_t>(index)];
+}
+
+TensorData& writable(const std::shared_ptr<GraphData>& g, int index) {
+  TensorData& t = at(g, index);
+  if (g->frozen)
+    throw broken(Rule::graph_frozen, "tensor " + label_of(t) + " cannot change any more: the graph has been planned");
+  return t;
+}
+
+}  // namespace
+
+Tensor& Tensor::set_name(std::string name) {
+  writable(graph_, index_).name = std::move(name);
+  return *this;
+}
+Tensor& Tensor::set_uid(std::int64_t uid) {
+  TensorData& t = writable(graph_, index_);
+  for (TensorData& other : graph_->tensors) {
+    if (&other == &t || other.uid != uid) continue;
+    if (other.uid_is_users)
+      throw broken(Rule::graph_uid_unique, "tensor " + label_of(t),
+                   "uid " + std::to_string(uid) + ", which " + label_of(other) + " has", "a uid of its own");
+    other.uid = 0;
+  }
+  t.uid = uid;
+  t.uid_is_users = true;
+  assign_uids(*graph_);
+  return *this;
+}
+Tensor& Tensor::set_dim(std::vector<std::int64_t> dim) {
+  TensorData& t = writable(graph_, index_);
+  t.dim_is_users = !dim.empty();
+  t.dim = std::move(dim);
+  return *this;
+}
+Tensor& Tensor::set_stride(std::vector<std::int64_t> stride) {
+  TensorData& t = writable(graph_, index_);
+  t.stride_is_users = !stride.empty();
+  t.stride = std::move(stride);
+  return *this;
+}
+Tensor& Tensor::set_data_type(DataType type) {
+  TensorData& t = writable(graph_, index_);
+  t.dtype = type;
+  t.dtype_is_users = type != DataType::not_set;
+  return *this;
+}
+Tensor& Tensor::set_output(bool is_output) {
+  writable(graph_, index_).is_virtual = !is_output;
+  return *this;
+}
+Tensor& Tensor::set_is_pass_by_value(bool by_value) {
+  writable(graph_, index_).by_value = by_value;
+  return *this;
+}
+Tensor& Tensor::set_value(double value) {
+  TensorData& t = writable(graph_, index_);
+  t.value = value;
+  t.by_value = true;
+  return *this;
+}
+
+const std::string& Tensor::name() const { return at(graph_, index_).name; }
+std::int64_t Tensor::uid() const { return at(graph_, index_).uid; }
+std::vector<std::int64_t> Tensor::dim() const { return at(graph_, index_).dim; }
+std::vector<std::int64_t> Tensor::stride() const { return at(graph_, index_).stride; }
+DataType Tensor::data_type() const { return at(graph_, index_).dtype; }
+bool Tensor::is_virtual() const { return at(graph_, index_).is_virtual; }
+bool Tensor::is_pass_by_value() const { return at(graph_, index_).by_value; }
+
+Graph::Graph(GraphAttributes a) : data_(std::make_shared<GraphData>()) {
+  data_->name = std::move(a.name);
+  data_->io = a.io_data_type;
+  data_->intermediate = a.intermediate_data_type;
+  data_->compute = a.compute_data_type;
+}
+
+namespace {
+
+int add_tensor(GraphData& g, TensorData t) {
+  if (g.frozen) throw broken(Rule::graph_frozen, "nothing can be added: the graph has been planned");
+  g.tensors.push_back(std::move(t));
+  assign_uids(g);
+  return static_cast<int>(g.tensors.size()) - 1;
+}
+
+/// Appends the node and its (virtual) output.
+int add_node(GraphData& g, NodeData n) {
+  if (n.name.empty()) {
+    const std::string_view kind = n.kind == NodeKind::matmul      ? "matmul"
+                                  : n.kind == NodeKind::reduction ? "reduction"
+                                                                  : name_of(n.pointwise);
+    n.name = std::string(kind) + "_" + std::to_string(g.nodes.size());
+  }
+  n.compute_is_users = n.compute != DataType::not_set;
+  TensorData out;
+  out.name = n.name + "::out";
+  out.is_virtual = true;
+  out.producer = static_cast<int>(g.nodes.size());
+  n.output = add_tensor(g, std::move(out));
+  g.nodes.push_back(std::move(n));
+  return g.nodes.back().output;
+}
+
+}  // namespace
+
+Tensor Graph::tensor(TensorAttributes a) {
+  TensorData t;
+  t.name = std::move(a.name);
+  t.dim_is_users = !a.dim.empty();
+  t.dim = std::move(a.dim);
+  t.stride_is_users = !a.stride.empty();
+  t.stride = std::move(a.stride);
+  t.dtype = a.data_type;
+  t.dtype_is_users = a.data_type != DataType::not_set;
+  t.by_value = a.pass_by_value;
+  Tensor handle(data_, add_tensor(*data_, std::move(t)));
+  if (a.uid) handle.set_uid(*a.uid);
+  return handle;
+}
+
+Tensor Graph::scalar(double value, DataType type) {
+  Tensor t = tensor({.name = {}, .dim = {1, 1, 1}, .stride = {1, 1, 1}, .data_type = type, .uid = {}, .pass_by_value = true});
+  return t.set_value(value);
+}
+
+Tensor Graph::matmul(const Tensor& a, const Tensor& b, NodeAttributes attributes, double padding) {
+  NodeData n;
+  n.kind = NodeKind::matmul;
+  n.name = std::move(attributes.name);
+  n.compute = attributes.compute_data_type;
+  n.padding = padding;
+  for (const Tensor* t : {&a, &b}) {
+    if (t->graph_ != data_) throw broken(Rule::graph_handle, "matmul: an operand is a tensor of another graph, or none");
+    n.inputs.push_back(t->index_);
+  }
+  return Tensor(data_, add_node(*data_, std::move(n)));
+}
+
+Tensor Graph::pointwise(PointwiseMode mode, std::initializer_list<Tensor> inputs, PointwiseParameters parameters,
+                        NodeAttributes attributes) {
+  return pointwise(mode, std::vector<Tensor>(inputs), parameters, std::move(attributes));
+}
+
+Tensor Graph::pointwise(PointwiseMode mode, const std::vector<Tensor>& inputs, PointwiseParameters parameters,
+                        NodeAttributes attributes) {
+  NodeData n;
+  n.kind = NodeKind::pointwise;
+  n.pointwise = mode;
+  n.parameters = parameters;
+  n.name = std::move(attributes.name);
+  n.compute = attributes.compute_data_type;
+  for (const Tensor& t : inputs) {
+    if (t.graph_ != data_)
+      throw broken(Rule::graph_handle, std::string(name_of(mode)) + ": an operand is a tensor of another graph, or none");
+    n.inputs.push_back(t.index_);
+  }
+  return Tensor(data_, add_node(*data_, std::move(n)));
+}
+
+Tensor Graph::reduction(const Tensor& input, ReductionMode mode, NodeAttributes attributes) {
+  if (input.graph_ != data_) throw broken(Rule::graph_handle, "reduction: the operand is a tensor of another graph, or none");
+  NodeData n;
+  n.kind = NodeKind::reduction;
+  n.reduction = mode;
+  n.name = std::move(attributes.name);
+  n.compute = attributes.compute_data_type;
+  n.inputs.push_back(input.index_);
+  return Tensor(data_, add_node(*data_, std::move(n)));
+}
+
+std::size_t Graph::tensor_count() const { return data_->tensors.size(); }
+Tensor Graph::tensor_at(std::size_t index) const {
+  if (index >= data_->tensors.size()) throw broken(Rule::graph_handle, "there is no tensor number " + std::to_string(index));
+  return Tensor(data_, static_cast<int>(index));
+}
+
+void Graph::validate() { graph::validate(*data_); }
+
+}  // namespace verglas

@@ -1,0 +1,28 @@
+#include "graph/ir.hpp"
+
+#include <unordered_set>
+
+namespace verglas::graph {
+
+std::string label_of(const TensorData& t) { return t.name.empty() ? "#" + std::to_string(t.uid) : "'" + t.name + "'"; }
+std::string label_of(const NodeData& n) { return "'" + n.name + "'"; }
+
+std::string text_of(const std::vector<std::int64_t>& extents) {
+  std::string s = "(";
+  for (std::size_t i = 0; i < extents.size(); ++i) s += (i ? ", " : "") + std::to_string(extents[i]);
+  return s + ")";
+}
+
+void assign_uids(GraphData& g) {
+  std::unordered_set<std::int64_t> taken;
+  for (const TensorData& t : g.tensors) taken.insert(t.uid);
+  std::int64_t next = 1;
+  for (TensorData& t : g.tensors) {
+    if (t.uid != 0 || t.uid_is_users) continue;
+    while (taken.contains(next)) ++next;
+    t.uid = next;
+    taken.insert(next);
+  }
+}
+
+}  // namespace verglas::graph

@@ -1,0 +1,62 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "verglas/dtype.hpp"
+#include "verglas/pointwise.hpp"
+
+namespace verglas::graph {
+
+enum class NodeKind : std::uint8_t { matmul, pointwise, reduction };
+
+struct TensorData {
+  std::string name;
+  std::int64_t uid = 0;
+  bool uid_is_users = false;
+  std::vector<std::int64_t> dim, stride;
+  bool dim_is_users = false, stride_is_users = false;
+  DataType dtype = DataType::not_set;  ///< after validate never not_set
+  bool dtype_is_users = false;
+  bool is_virtual = false;
+  bool by_value = false;
+  std::optional<double> value;  ///< part of the graph; implies by_value
+  int producer = -1;            ///< index of the node that computes it, −1 for an input
+};
+
+struct NodeData {
+  NodeKind kind = NodeKind::pointwise;
+  std::string name;
+  PointwiseMode pointwise = PointwiseMode::identity;
+  ReductionMode reduction = ReductionMode::add;
+  PointwiseParameters parameters;
+  double padding = 0.0;
+  std::vector<int> inputs;  ///< indices of tensors
+  int output = -1;
+  DataType compute = DataType::not_set;  ///< after validate never not_set
+  bool compute_is_users = false;
+};
+
+struct GraphData {
+  std::string name;
+  DataType io = DataType::not_set, intermediate = DataType::not_set, compute = DataType::not_set;
+  std::vector<TensorData> tensors;
+  std::vector<NodeData> nodes;
+  std::vector<int> order;  ///< nodes in dependency order, stable in recording order; filled by validate
+  bool frozen = false;
+};
+
+/// Text for errors: `'name'`, or `#uid` where there is no name.
+std::string label_of(const TensorData& t);
+std::string label_of(const NodeData& n);
+/// "(2, 128, 64)".
+std::string text_of(const std::vector<std::int64_t>& extents);
+
+/// Gives every tensor without one a positive uid that nobody else has.
+void assign_uids(GraphData& g);
+
+/// Checks every rule graph.*, infers extents, strides and types, and orders the nodes. Throws Error.
+void validate(GraphData& g);
+
+}  // namespace verglas::graph

@@ -1,0 +1,216 @@
+#include "verglas/plan.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/rules.hpp"
+#include "plan/plan_state.hpp"
+
+namespace verglas {
+namespace plan {
+namespace {
+
+bool matches(std::string_view name, const std::vector<std::string>& substrings) {
+  return std::any_of(substrings.begin(), substrings.end(),
+                     [&](const std::string& s) { return name.find(s) != std::string_view::npos; });
+}
+
+OperandInfo info_of(const chain::FusionChain& c, std::size_t index) {
+  const chain::Operand& o = c.operands[index];
+  OperandInfo info{.name = o.name,
+                   .uid = o.uid,
+                   .roles = {},
+                   .dtype = o.dtype,
+                   .dim = o.dim,
+                   .stride = o.stride,
+                   .is_output = o.is_output,
+                   .is_host_scalar = o.is_host_scalar};
+  for (const chain::Role& r : c.roles)
+    if (static_cast<std::size_t>(r.operand) == index) {
+      const std::string kind(chain::name_of(r.kind));
+      info.roles += info.roles.empty() ? kind : "+" + kind;
+    }
+  return info;
+}
+
+CompiledPlan compile_entry(const PlanState& s, const Entry& e) {
+  auto state = std::make_shared<CompiledState>();
+  state->chain = s.chain;
+  state->engine = e.engine;
+  state->knobs = e.knobs;
+  state->compiled = e.engine->compile(*s.chain, e.knobs, s.device);
+  for (std::size_t i = 0; i < s.chain->operands.size(); ++i) {
+    state->operands.push_back(info_of(*s.chain, i));
+    const OperandInfo& o = state->operands.back();
+    state->by_uid.emplace(o.uid, static_cast<int>(i));
+    const auto [it, fresh] = state->by_name.emplace(o.name, static_cast<int>(i));
+    if (!fresh) it->second = -1;
+  }
+  return CompiledPlan(std::move(state));
+}
+
+}  // namespace
+
+std::shared_ptr<PlanState> make_plans(Result<chain::FusionChain> analysed, const PlanOptions& options) {
+  auto s = std::make_shared<PlanState>();
+  s->device = options.device;
+  if (!analysed) {
+    s->declines.push_back({"chain", std::string(verglas::info_of(analysed.error().rule).id), analysed.error().text});
+    return s;
+  }
+  s->chain = std::make_shared<const chain::FusionChain>(std::move(*analysed));
+  for (const engine::Engine* e : engine::engine_list()) {
+    if (matches(e->name(), options.deselect_engines)) {
+      s->declines.push_back({std::string(e->name()), std::string(verglas::info_of(Rule::plan_barred).id), "deselected"});
+      continue;
+    }
+    if (const auto claim = e->claim(*s->chain, s->device); !claim) {
+      s->declines.push_back({std::string(e->name()), std::string(verglas::info_of(claim.error().rule).id), claim.error().text});
+      continue;
+    }
+    for (Knobs& knobs : e->configurations(*s->chain, s->device)) {
+      const double seconds = e->predict(*s->chain, knobs, s->device);
+      s->entries.push_back({e, std::move(knobs), seconds, false});
+    }
+  }
+  std::stable_sort(s->entries.begin(), s->entries.end(),
+                   [](const Entry& x, const Entry& y) { return x.predicted_seconds < y.predicted_seconds; });
+  return s;
+}
+
+}  // namespace plan
+
+// ---- PlanList
+
+namespace {
+const plan::Entry& entry_at(const std::shared_ptr<plan::PlanState>& s, std::size_t i) {
+  const std::size_t count = s ? s->entries.size() : 0;
+  if (i >= count) throw broken(Rule::plan_index, "plan", "index " + std::to_string(i), "0 to " + std::to_string(count) + " − 1");
+  return s->entries[i];
+}
+}  // namespace
+
+std::size_t PlanList::size() const noexcept { return state_ ? state_->entries.size() : 0; }
+std::string PlanList::name(std::size_t i) const {
+  const plan::Entry& e = entry_at(state_, i);
+  return engine::plan_name(*e.engine, e.knobs);
+}
+std::string PlanList::engine(std::size_t i) const { return std::string(entry_at(state_, i).engine->name()); }
+int PlanList::engine_id(std::size_t i) const { return entry_at(state_, i).engine->id(); }
+const Knobs& PlanList::knobs(std::size_t i) const { return entry_at(state_, i).knobs; }
+double PlanList::predicted_seconds(std::size_t i) const { return entry_at(state_, i).predicted_seconds; }
+bool PlanList::barred(std::size_t i) const { return entry_at(state_, i).barred; }
+
+const std::vector<DeclineRecord>& PlanList::declines() const noexcept {
+  static const std::vector<DeclineRecord> none;
+  return state_ ? state_->declines : none;
+}
+
+void PlanList::deselect_engines(const std::vector<std::string>& substrings) {
+  if (!state_) return;
+  for (plan::Entry& e : state_->entries) e.barred |= plan::matches(engine::plan_name(*e.engine, e.knobs), substrings);
+}
+
+void PlanList::select_plan(std::size_t i) {
+  entry_at(state_, i);
+  state_->selected = static_cast<int>(i);
+}
+
+std::size_t PlanList::append(int engine_id, const Knobs& knobs) {
+  const auto refuse = [&](const std::string& got, const std::string& want) {
+    return broken(Rule::plan_replay, "plan of engine " + std::to_string(engine_id), got, want);
+  };
+  if (!state_ || !state_->chain) throw refuse("a graph that is no chain", "a chain");
+  for (const engine::Engine* e : engine::engine_list()) {
+    if (e->id() != engine_id) continue;
+    if (const auto claim = e->claim(*state_->chain, state_->device); !claim)
+      throw refuse(claim.error().text, "a chain that it claims");
+    const std::vector<Knobs> offered = e->configurations(*state_->chain, state_->device);
+    if (std::find(offered.begin(), offered.end(), knobs) == offered.end())
+      throw refuse(engine::plan_name(*e, knobs), "one of its " + std::to_string(offered.size()) +
+                                                     " configurations, the first being " +
+                                                     engine::plan_name(*e, offered.front()));
+    for (std::size_t i = 0; i < state_->entries.size(); ++i)
+      if (state_->entries[i].engine == e && state_->entries[i].knobs == knobs) return i;
+    state_->entries.push_back({e, knobs, e->predict(*state_->chain, knobs, state_->device), false});
+    return state_->entries.size() - 1;
+  }
+  throw refuse("no engine of that id", "an id that engine_id() has answered");
+}
+
+CompiledPlan PlanList::compile(std::size_t i) const { return plan::compile_entry(*state_, entry_at(state_, i)); }
+
+CompiledPlan PlanList::compile() const {
+  if (size() == 0) throw broken(Rule::plan_none, unsupported_text());
+  if (state_->selected >= 0) {
+    const auto i = static_cast<std::size_t>(state_->selected);
+    if (barred(i)) throw broken(Rule::plan_barred, name(i) + " is selected and deselected");
+    return compile(i);
+  }
+  std::string failures;
+  for (std::size_t i = 0; i < size(); ++i) {
+    if (barred(i)) {
+      failures += name(i) + ": deselected; ";
+      continue;
+    }
+    try {
+      return compile(i);
+    } catch (const Error& e) {
+      failures += name(i) + ": " + e.what() + "; ";
+    }
+  }
+  throw broken(Rule::plan_none, failures + unsupported_text());
+}
+
+const chain::FusionChain* PlanList::chain() const noexcept { return state_ ? state_->chain.get() : nullptr; }
+
+std::string PlanList::unsupported_text() const {
+  std::string s;
+  for (const DeclineRecord& d : declines()) s += (s.empty() ? "" : "; ") + d.engine + ": [" + d.rule + "] " + d.text;
+  return s.empty() ? "no engine was asked" : s;
+}
+
+// ---- CompiledPlan
+
+std::span<const OperandInfo> CompiledPlan::operands() const noexcept { return state_->operands; }
+int CompiledPlan::operand_index(std::int64_t uid) const noexcept {
+  const auto it = state_->by_uid.find(uid);
+  return it == state_->by_uid.end() ? -1 : it->second;
+}
+int CompiledPlan::operand_index(std::string_view name) const noexcept {
+  const auto it = state_->by_name.find(std::string(name));
+  return it == state_->by_name.end() ? -1 : it->second;
+}
+
+Status CompiledPlan::execute(std::span<const TensorView> buffers, Stream stream, Workspace workspace) const noexcept {
+  return recipe::execute(state_->compiled.recipe, *state_->compiled.launcher, {buffers, stream, workspace});
+}
+
+Status CompiledPlan::execute(std::span<void* const> addresses, Stream stream, Workspace workspace) const noexcept {
+  std::array<TensorView, recipe::kMaxRoles> views;
+  const std::size_t count = std::min(addresses.size(), views.size());
+  for (std::size_t i = 0; i < count; ++i) views[i] = TensorView::address(addresses[i]);
+  return execute(std::span<const TensorView>(views.data(), count), stream, workspace);
+}
+
+Error CompiledPlan::explain(Status status, std::span<const TensorView> buffers, Stream stream, Workspace workspace) const {
+  return recipe::explain(state_->compiled.recipe, *state_->chain, *state_->compiled.launcher, status,
+                         {buffers, stream, workspace});
+}
+
+void CompiledPlan::run(std::span<const TensorView> buffers, Stream stream, Workspace workspace) const {
+  const Status status = execute(buffers, stream, workspace);
+  if (!status.ok()) throw explain(status, buffers, stream, workspace);
+}
+
+WorkspaceSize CompiledPlan::workspace() const noexcept { return state_->compiled.recipe.workspace; }
+std::string CompiledPlan::name() const { return engine::plan_name(*state_->engine, state_->knobs); }
+std::string CompiledPlan::engine() const { return std::string(state_->engine->name()); }
+int CompiledPlan::engine_id() const noexcept { return state_->engine->id(); }
+const Knobs& CompiledPlan::knobs() const noexcept { return state_->knobs; }
+Device CompiledPlan::device() const noexcept { return state_->compiled.recipe.device; }
+const recipe::Recipe& CompiledPlan::recipe() const noexcept { return state_->compiled.recipe; }
+const chain::FusionChain& CompiledPlan::chain() const noexcept { return *state_->chain; }
+
+}  // namespace verglas

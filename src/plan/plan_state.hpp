@@ -1,0 +1,41 @@
+#pragma once
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "chain/chain.hpp"
+#include "engine/engine.hpp"
+#include "verglas/plan.hpp"
+
+namespace verglas::plan {
+
+struct Entry {
+  const engine::Engine* engine = nullptr;
+  Knobs knobs;
+  double predicted_seconds = 0.0;
+  bool barred = false;
+};
+
+struct PlanState {
+  std::shared_ptr<const chain::FusionChain> chain;  ///< null when the graph is no chain
+  Device device{};
+  std::vector<Entry> entries;  ///< best first
+  std::vector<DeclineRecord> declines;
+  int selected = -1;
+};
+
+struct CompiledState {
+  std::shared_ptr<const chain::FusionChain> chain;
+  const engine::Engine* engine = nullptr;
+  Knobs knobs;
+  engine::Compiled compiled;
+  std::vector<OperandInfo> operands;
+  std::unordered_map<std::int64_t, int> by_uid;
+  std::unordered_map<std::string, int> by_name;  ///< −1: the name is not unique
+};
+
+/// Asks every engine that is not deselected, in the order of engine_list; ranks by prediction, ties in that order.
+std::shared_ptr<PlanState> make_plans(Result<chain::FusionChain> analysed, const PlanOptions& options);
+
+}  // namespace verglas::plan

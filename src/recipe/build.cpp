@@ -1,0 +1,140 @@
+#include <algorithm>
+
+#include "recipe/recipe.hpp"
+
+namespace verglas::recipe {
+namespace {
+
+RoleFact fact_of(const chain::FusionChain& c, const chain::Role& role) {
+  const chain::Operand& o = c.operands[static_cast<std::size_t>(role.operand)];
+  const auto rank = static_cast<int>(o.dim.size());
+  RoleFact f;
+  f.kind = role.kind;
+  f.operand = static_cast<std::uint8_t>(role.operand);
+  f.declared_rank = static_cast<std::int8_t>(rank);
+  f.slot_bytes = static_cast<std::uint8_t>(bytes_of(o.dtype));
+  f.symbol = role.symbol;
+  for (std::size_t i = 0; i < 3; ++i) {
+    const int axis = role.axis[i];
+    f.from_end[i] = static_cast<std::int8_t>(axis < 0 ? 3 - static_cast<int>(i) : rank - axis);
+    f.extent[i] = axis < 0 ? 1 : o.dim[static_cast<std::size_t>(axis)];
+    f.stride[i] = axis < 0 ? 0 : o.stride[static_cast<std::size_t>(axis)];
+  }
+  return f;
+}
+
+class Builder {
+ public:
+  Builder(const chain::FusionChain& c, const Requirements& q) : c_(c), q_(q) {
+    r_.declared = c.declared;
+    r_.device = q.device;
+    r_.workspace = q.workspace;
+    for (const chain::Operand& o : c.operands)
+      r_.operands.push_back({.dtype = o.dtype, .is_output = o.is_output, .is_host_scalar = o.is_host_scalar, .first_role = 0});
+    for (const chain::Role& role : c.roles) r_.roles.push_back(fact_of(c, role));
+    for (std::size_t i = r_.roles.size(); i-- > 0;) {
+      const RoleFact& f = r_.roles[i];
+      r_.operands[f.operand].first_role = static_cast<std::uint8_t>(i);
+      if (f.kind == RoleKind::a) r_.first_a = static_cast<int>(i);
+      if (f.kind == RoleKind::b) r_.first_b = static_cast<int>(i);
+      if ((f.kind == RoleKind::a || f.kind == RoleKind::b) && f.symbol[0] == Symbol::l) r_.first_l = static_cast<int>(i);
+    }
+  }
+
+  Recipe run() {
+    structure();
+    layout();
+    extents();
+    outputs();
+    if (r_.workspace.bytes > 0) add(Rule::call_workspace, CheckKind::workspace, 0);
+    return std::move(r_);
+  }
+
+ private:
+  static bool is_matrix(const RoleFact& f) { return f.kind == RoleKind::a || f.kind == RoleKind::b; }
+  static bool is_aux(const RoleFact& f) { return f.kind == RoleKind::aux || f.kind == RoleKind::host_scalar; }
+  static bool is_stored(const RoleFact& f) { return f.kind == RoleKind::output || f.kind == RoleKind::reduction; }
+  static bool any(const RoleFact&) { return true; }
+
+  void add(Rule rule, CheckKind kind, std::size_t role, std::size_t other = 0, int a = 0, int b = 1) {
+    r_.checks.push_back({rule, kind, static_cast<std::uint8_t>(role), static_cast<std::uint8_t>(other),
+                         static_cast<std::uint8_t>(a), static_cast<std::uint16_t>(b)});
+  }
+  template <class Filter>
+  void each_role(Filter&& filter, Rule rule, CheckKind kind, int a = 0) {
+    for (std::size_t i = 0; i < r_.roles.size(); ++i)
+      if (filter(r_.roles[i])) add(rule, kind, i, 0, a);
+  }
+  int alignment_of(std::size_t role) const {
+    for (const auto& [r, m] : q_.matrix)
+      if (static_cast<std::size_t>(r) == role && m.alignment > 0) return m.alignment;
+    return r_.roles[role].slot_bytes;
+  }
+
+  void structure() {
+    add(Rule::call_operand_count, CheckKind::count, 0);
+    if (q_.device.type != DeviceType::cpu) add(Rule::call_device, CheckKind::plan_device, 0);
+    for (std::size_t i = 0; i < r_.operands.size(); ++i) add(Rule::call_null, CheckKind::present, i);
+    for (std::size_t i = 0; i < r_.operands.size(); ++i)
+      if (r_.operands[i].is_output) add(Rule::call_read_only, CheckKind::writable, i);
+    each_role([](const RoleFact& f) { return !is_aux(f); }, Rule::call_rank, CheckKind::rank);
+    for (std::size_t i = 0; i < r_.operands.size(); ++i) add(Rule::call_operand_device, CheckKind::device, i);
+    for (std::size_t i = 0; i < r_.operands.size(); ++i) add(Rule::call_dtype, CheckKind::dtype, i);
+  }
+
+  void layout() {
+    for (const auto& [role, m] : q_.matrix)
+      add(Rule::call_major, CheckKind::major, static_cast<std::size_t>(role), 0, m.k_major ? 2 : 1);
+    for (const auto& [role, m] : q_.matrix)
+      if (m.modulus > 1)
+        add(Rule::call_modulus, CheckKind::modulus, static_cast<std::size_t>(role), 0, m.k_major ? 2 : 1, m.modulus);
+    each_role([](const RoleFact& f) { return !is_aux(f); }, Rule::call_stride, CheckKind::stride_sign);
+    for (const auto& [role, m] : q_.matrix)
+      if (m.stride_multiple > 1)
+        add(Rule::call_outer_stride, CheckKind::outer_stride, static_cast<std::size_t>(role), 0, m.k_major ? 2 : 1,
+            m.stride_multiple);
+    each_role([](const RoleFact& f) { return !is_aux(f); }, Rule::call_overflow, CheckKind::reach);
+  }
+
+  void extents() {
+    add(Rule::call_extent_limit, CheckKind::live, 0);
+    each_role(is_matrix, Rule::call_batch, CheckKind::batch);
+    each_role(is_matrix, Rule::call_extent, CheckKind::extents, 1);
+    for (std::size_t i = 0; i < r_.roles.size(); ++i)
+      if (is_matrix(r_.roles[i])) add(Rule::call_alignment, CheckKind::alignment, i, 0, 0, alignment_of(i));
+    each_role(is_stored, Rule::call_output_extent, CheckKind::extents, 0);
+    for (std::size_t i = 0; i < r_.roles.size(); ++i)
+      if (is_stored(r_.roles[i])) add(Rule::call_alignment, CheckKind::alignment, i, 0, 0, alignment_of(i));
+    each_role([](const RoleFact& f) { return !is_aux(f); }, Rule::call_span, CheckKind::span);
+    each_role(is_aux, Rule::call_aux_extent, CheckKind::aux);
+    each_role(is_aux, Rule::call_stride, CheckKind::stride_sign);
+    each_role(is_aux, Rule::call_overflow, CheckKind::reach);
+    for (std::size_t i = 0; i < r_.roles.size(); ++i)
+      if (is_aux(r_.roles[i])) add(Rule::call_alignment, CheckKind::alignment, i, 0, 0, alignment_of(i));
+    each_role(is_aux, Rule::call_span, CheckKind::span);
+  }
+
+  void outputs() {
+    for (std::size_t i = 0; i < r_.roles.size(); ++i) {
+      if (!is_stored(r_.roles[i])) continue;
+      for (std::size_t j = 0; j < i; ++j) {
+        const RoleFact& other = r_.roles[j];
+        // Host memory and device memory never meet.
+        if (other.kind == RoleKind::host_scalar && q_.device.type != DeviceType::cpu) continue;
+        if (!is_stored(other) && r_.operands[other.operand].first_role != j) continue;  // one buffer in two roles: one check
+        add(Rule::call_overlap, CheckKind::overlap, i, j);
+      }
+    }
+    each_role(is_stored, Rule::call_output_alias, CheckKind::injective);
+  }
+
+  const chain::FusionChain& c_;
+  const Requirements& q_;
+  Recipe r_;
+};
+
+}  // namespace
+
+Recipe build(const chain::FusionChain& chain, const Requirements& requirements) { return Builder(chain, requirements).run(); }
+
+}  // namespace verglas::recipe

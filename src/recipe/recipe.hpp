@@ -1,0 +1,137 @@
+#pragma once
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/rules.hpp"
+#include "chain/chain.hpp"
+#include "verglas/call.hpp"
+#include "verglas/tensor.hpp"
+
+/// What a runtime value cannot change about a plan, settled when it compiles; the checks of a call; and the one way to launch.
+namespace verglas::recipe {
+
+using chain::kMaxRoles;
+using chain::RoleKind;
+using chain::Symbol;
+
+/// What a check looks at. `build` emits them in the order of the contract, and no check reads what an earlier one has not
+/// established.
+enum class CheckKind : std::uint8_t {
+  count,         ///< as many buffers as operands
+  plan_device,   ///< the calling thread's current device is the plan's
+  present,       ///< operand: an address, unless it has no element
+  writable,      ///< operand: not read-only
+  rank,          ///< role of a matrix or output: rank 2 or 3; binds the role's view in canonical axes
+  device,        ///< operand: on the plan's device; host scalars on the host
+  dtype,         ///< operand
+  major,         ///< role: stride 1 along canonical axis `a`, where its extent is above 1
+  modulus,       ///< role: extent of canonical axis `a` is a multiple of `b`
+  stride_sign,   ///< role: no negative stride on an axis that is walked
+  outer_stride,  ///< role: byte strides of axes other than `a` are multiples of `b` and below 2^40
+  reach,         ///< role: extents not negative, bytes fit 63 bits; measures the role's reach
+  live,          ///< M and K from the first a, N from the first b, L from the first role that has it; each below 2^31
+  batch,         ///< role: canonical axis 0
+  extents,       ///< role: canonical axes from `a` on have the live extents
+  alignment,     ///< role: address is a multiple of `b`
+  span,          ///< role: reach within the observed bytes
+  aux,           ///< role: extents without unit axes are those of its broadcast shape; binds the role's view
+  overlap,       ///< role and role `other`: byte ranges are disjoint
+  injective,     ///< role: no two elements in one place
+  workspace,     ///< size and alignment
+};
+
+struct Check {
+  Rule rule = Rule::internal;
+  CheckKind kind = CheckKind::present;
+  std::uint8_t role = 0;  ///< or operand
+  std::uint8_t other = 0;
+  std::uint8_t a = 0;
+  std::uint16_t b = 1;  ///< a power of two
+};
+
+/// Facts about a role that the checks read.
+struct RoleFact {
+  RoleKind kind = RoleKind::a;
+  std::uint8_t operand = 0;
+  std::int8_t declared_rank = 0;
+  std::uint8_t slot_bytes = 0;  ///< bytes of one stored element
+  std::array<Symbol, 3> symbol{};
+  std::array<std::int8_t, 3> from_end{};           ///< canonical axis i is axis rank − from_end[i] of a buffer in declared order
+  std::array<std::int64_t, 3> extent{}, stride{};  ///< as declared, canonical axes; what a bare address means
+};
+
+struct OperandFact {
+  DataType dtype = DataType::not_set;
+  bool is_output = false, is_host_scalar = false;
+  std::uint8_t first_role = 0;
+};
+
+/// A role of one call, in canonical axes. Not initialised: the checks fill it.
+struct RoleView {
+  char* data;
+  std::int64_t extent[3], stride[3];  ///< elements
+  std::int64_t reach;                 ///< bytes from data to the end of the last element; 0 when empty
+};
+
+/// What the checks establish and the launcher reads: live extents and one view a role.
+struct Binding {
+  std::int64_t live[5];  ///< indexed by Symbol: 1, L, M, N, K
+  RoleView role[kMaxRoles];
+};
+
+struct Call {
+  std::span<const TensorView> buffers;
+  Stream stream;
+  Workspace workspace;
+};
+
+struct Recipe {
+  std::vector<OperandFact> operands;
+  std::vector<RoleFact> roles;
+  std::vector<Check> checks;
+  std::array<std::int64_t, 4> declared{};  ///< L, M, N, K
+  Device device{};
+  WorkspaceSize workspace{};
+  int first_a = 0, first_b = 0, first_l = -1;  ///< roles that M and K, N, and L are read from; first_l −1: L is 1
+};
+
+/// What an engine adds to the rules that hold everywhere.
+struct Requirements {
+  Device device{};
+  WorkspaceSize workspace{};
+  struct Matrix {
+    bool k_major = true;      ///< canonical contiguous axis: K, or M/N
+    int modulus = 1;          ///< of the contiguous extent, elements
+    int stride_multiple = 1;  ///< of the other strides, bytes
+    int alignment = 0;        ///< of the address, bytes; 0: that of the element
+  };
+  std::vector<std::pair<int, Matrix>> matrix;  ///< role → rule; roles not named have no such rule
+};
+
+/// The recipe of a chain with what this engine adds.
+Recipe build(const chain::FusionChain& chain, const Requirements& requirements);
+
+/// The engine's half of a call: everything is checked and bound when it runs.
+class Launcher {
+ public:
+  virtual ~Launcher() = default;
+  virtual Status launch(const Binding& binding, const Call& call) const noexcept = 0;
+  /// The current device of the calling thread, for plans that care; answers the plan's where there is nothing to ask.
+  virtual Device current_device(Device plan) const noexcept { return plan; }
+  /// What was attempted when `launch` answered this, with the driver's own name for the failure.
+  virtual std::string failure_text(Status status) const { return "the launch failed with code " + std::to_string(status.driver); }
+};
+
+/// The one executor: every check, then the launch.
+Status execute(const Recipe& recipe, const Launcher& launcher, const Call& call) noexcept;
+/// The same list of checks, rendered. `status` is what execute answered.
+Error explain(const Recipe& recipe, const chain::FusionChain& chain, const Launcher& launcher, Status status, const Call& call);
+
+/// One line a check, for `verglas explain`.
+std::string print_checks(const Recipe& recipe, const chain::FusionChain& chain);
+
+}  // namespace verglas::recipe
