@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # On a machine with an NVIDIA GPU: builds, runs the GPU tests where a skip is a failure, then the benchmarks.
-# Fetches nothing: g++, cmake, ninja, GoogleTest, {fmt}, nlohmann/json and tl/expected have to be there.
+# Fetches nothing: g++, cmake and ninja have to be there, and the libraries of scripts/gpu-deps.sh, on the system or in .deps.
 #   gpu-host.sh [BUILD_FOLDER]   (default build/gpu)      OUT   where logs and results go (default BUILD_FOLDER/results)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -9,7 +9,7 @@ out=${OUT:-$build/results}
 mkdir -p "$out"
 nvidia-smi --query-gpu=name,driver_version,clocks.sm,power.limit --format=csv | tee "$out/device.csv"
 
-cmake -G Ninja -S . -B "$build" -DCMAKE_BUILD_TYPE=Release >"$out/configure.log"
+cmake -G Ninja -S . -B "$build" -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$PWD/.deps/usr" >"$out/configure.log"
 cmake --build "$build" >"$out/build.log" || { tail -n 50 "$out/build.log"; exit 1; }
 
 status=0

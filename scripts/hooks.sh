@@ -23,7 +23,8 @@ cpp=('*.cpp' '*.hpp' '*.cuh' '*.h')
 scripts=('*.sh' '.ci/run')
 
 case $check in
-  clang-format) files "${cpp[@]}" | xargs -0r clang-format-19 --dry-run --Werror ;;
+  clang-format) files "${cpp[@]}" | xargs -0r clang-format-19 --dry-run --Werror --ferror-limit=1 ||
+    { echo 'scripts/hooks.sh fix formats them'; exit 1; } ;;
   ruff)
     files '*.py' '*.pyi' | xargs -0r ruff check --quiet --no-cache
     files '*.py' '*.pyi' | xargs -0r ruff format --quiet --no-cache --check --diff
