@@ -1,0 +1,364 @@
+#include "oracle/judge.hpp"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+
+namespace oracle {
+
+namespace {
+
+using Dims = std::vector<std::int64_t>;
+
+/// How a tensor takes part. One tensor may have several roles.
+enum class Role { first, second, aux, dense, reduction };
+
+struct Part {
+  int tensor;
+  Role role;
+};
+
+int maker_of(const Graph& graph, int tensor) {
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n)
+    if (graph.nodes[n].output == tensor) return static_cast<int>(n);
+  return -1;
+}
+
+bool all_ones(const Dims& dims) {
+  return std::all_of(dims.begin(), dims.end(), [](std::int64_t d) { return d == 1; });
+}
+
+Dims three(Dims dims) {
+  while (dims.size() < 3) dims.insert(dims.begin(), 1);
+  return dims;
+}
+
+bool is_input(const Graph& graph, int tensor) { return maker_of(graph, tensor) < 0; }
+
+/// The graph input at the root of an operand's prologue: back along the operand that is no scalar.
+int root_of(const Graph& graph, int tensor, std::set<int>& scalars) {
+  for (std::size_t guard = 0; guard <= graph.nodes.size(); ++guard) {
+    const int maker = maker_of(graph, tensor);
+    if (maker < 0 || graph.nodes[static_cast<std::size_t>(maker)].kind != NodeKind::pointwise) return tensor;
+    const std::vector<int>& inputs = graph.nodes[static_cast<std::size_t>(maker)].inputs;
+    int next = inputs[0];
+    for (int i : inputs)
+      if (!all_ones(graph.tensors[static_cast<std::size_t>(i)].dims)) next = i;
+    for (int i : inputs)
+      if (i != next && is_input(graph, i)) scalars.insert(i);
+    tensor = next;
+  }
+  return tensor;
+}
+
+std::vector<Part> parts_of(const Graph& graph) {
+  std::vector<Part> parts;
+  const auto put = [&](int tensor, Role role) {
+    for (const Part& p : parts)
+      if (p.tensor == tensor && p.role == role) return;
+    parts.push_back({tensor, role});
+  };
+  std::set<int> prologue, scalars;
+  for (const Node& node : graph.nodes) {
+    if (node.kind != NodeKind::matmul) continue;
+    for (std::size_t side = 0; side < 2; ++side) {
+      const int root = root_of(graph, node.inputs[side], scalars);
+      put(root, side == 0 ? Role::first : Role::second);
+      for (int t = node.inputs[side]; t != root;) {
+        prologue.insert(t);
+        const Node& maker = graph.nodes[static_cast<std::size_t>(maker_of(graph, t))];
+        int next = maker.inputs[0];
+        for (int i : maker.inputs)
+          if (!all_ones(graph.tensors[static_cast<std::size_t>(i)].dims)) next = i;
+        t = next;
+      }
+    }
+  }
+  for (int t : scalars) put(t, Role::aux);
+  for (const Node& node : graph.nodes) {
+    if (node.kind == NodeKind::matmul || prologue.count(node.output)) continue;
+    for (int i : node.inputs)
+      if (is_input(graph, i) && !graph.tensors[static_cast<std::size_t>(i)].value) put(i, Role::aux);
+  }
+  for (const Node& node : graph.nodes)
+    if (graph.tensors[static_cast<std::size_t>(node.output)].is_output)
+      put(node.output, node.kind == NodeKind::reduction ? Role::reduction : Role::dense);
+  std::erase_if(parts, [&](const Part& p) { return graph.tensors[static_cast<std::size_t>(p.tensor)].value.has_value(); });
+  return parts;
+}
+
+bool multiply(std::int64_t a, std::int64_t b, std::int64_t& out) { return !__builtin_mul_overflow(a, b, &out); }
+
+/// Bytes from the first to behind the last element; nothing when it passes int64.
+std::optional<std::int64_t> bytes_reached(const Buffer& b) {
+  std::int64_t last = 0;
+  for (std::size_t i = 0; i < b.dims.size(); ++i) {
+    std::int64_t step = 0;
+    if (b.dims[i] == 1) continue;
+    if (!multiply(b.dims[i] - 1, b.strides[i], step) || __builtin_add_overflow(last, step, &last)) return {};
+  }
+  std::int64_t bits = 0;
+  if (__builtin_add_overflow(last, 1, &last) || !multiply(last, bits_of(b.format), bits)) return {};
+  return bits / 8 + (bits % 8 != 0 ? 1 : 0);
+}
+
+bool is_empty(const Buffer& b) { return std::find(b.dims.begin(), b.dims.end(), 0) != b.dims.end(); }
+
+bool count_fits(const Dims& dims) {
+  if (std::find(dims.begin(), dims.end(), 0) != dims.end()) return true;
+  std::int64_t count = 1;
+  for (std::int64_t d : dims)
+    if (!multiply(count, d, count)) return false;
+  return true;
+}
+
+bool is_byte_carrier(Format declared, Format given) {
+  return given == Format::uint8 &&
+         (declared == Format::e4m3 || declared == Format::e5m2 || declared == Format::e8m0 || declared == Format::e2m1);
+}
+
+struct Domain {
+  std::optional<std::int64_t> l, m, n, k;
+};
+
+class Court {
+ public:
+  Court(const Graph& graph, const std::vector<Binding>& call, const JudgeOptions& options)
+      : graph_(graph), options_(options), parts_(parts_of(graph)) {
+    bind(call);
+  }
+
+  Verdict decide() {
+    std::set<int> seen;
+    for (const Part& p : parts_)
+      if (buffers_.count(p.tensor) && seen.insert(p.tensor).second) look_at(p);
+    declared_domain_ = find_declared_domain();
+    const Domain live = find_live_domain();
+    for (const Part& p : parts_)
+      if (sound_.count(p.tensor)) fit(p, live);
+    for (const Part& p : parts_)
+      if (is_output(p) && sound_.count(p.tensor)) keep_apart(p);
+    return verdict_;
+  }
+
+ private:
+  static bool is_output(const Part& p) { return p.role == Role::dense || p.role == Role::reduction; }
+  const Tensor& tensor(int i) const { return graph_.tensors[static_cast<std::size_t>(i)]; }
+  void fault(const std::string& rule, int i) {
+    const Tensor& t = tensor(i);
+    Fault f{rule, t.name.empty() ? "uid " + std::to_string(t.uid) : t.name};
+    if (std::find(verdict_.faults.begin(), verdict_.faults.end(), f) == verdict_.faults.end()) verdict_.faults.push_back(f);
+  }
+
+  void bind(const std::vector<Binding>& call) {
+    for (const Binding& b : call) {
+      int found = -1;
+      for (const Part& p : parts_)
+        if (tensor(p.tensor).uid == b.uid) found = p.tensor;
+      if (found < 0) {
+        verdict_.faults.push_back({"unknown", "uid " + std::to_string(b.uid)});
+      } else if (!buffers_.emplace(found, b.buffer).second) {
+        fault("duplicate", found);
+      }
+    }
+    for (const Part& p : parts_) {
+      const auto at = buffers_.find(p.tensor);
+      if (at == buffers_.end()) {
+        fault("missing", p.tensor);
+      } else if (at->second.bare) {
+        Buffer& b = at->second;
+        b = {.address = b.address, .format = tensor(p.tensor).format, .dims = tensor(p.tensor).dims,
+             .strides = tensor(p.tensor).strides, .read_only = b.read_only, .device = DeviceKind::unknown};
+      }
+    }
+  }
+
+  /// What can be said of a buffer alone.
+  void look_at(const Part& p) {
+    Buffer& b = buffers_.at(p.tensor);
+    const Tensor& t = tensor(p.tensor);
+    if (b.device != DeviceKind::unknown && (b.device != options_.device || b.device_id != options_.device_id))
+      fault("device", p.tensor);
+    if (b.format != t.format && !is_byte_carrier(t.format, b.format)) fault("dtype", p.tensor);
+    bool sound = true;
+    bool only_aux = true;
+    for (const Part& q : parts_)
+      if (q.tensor == p.tensor && q.role != Role::aux) only_aux = false;
+    const std::size_t declared = t.dims.size();
+    const bool extra_unit = declared == 2 && b.dims.size() == 3 && b.dims[0] == 1;
+    if (!only_aux && b.dims.size() != declared && !extra_unit) {
+      fault("rank", p.tensor);
+      sound = false;
+    }
+    for (std::size_t i = 0; i < b.dims.size(); ++i) {
+      if (b.dims[i] < 0) {
+        fault("extent.negative", p.tensor);
+        sound = false;
+      }
+      if (b.dims[i] > options_.max_extent) fault("extent.large", p.tensor);
+    }
+    const bool empty = is_empty(b);
+    for (std::size_t i = 0; i < b.dims.size(); ++i)
+      if (!empty && b.dims[i] > 1 && b.strides[i] < 0) {
+        fault("stride.negative", p.tensor);
+        sound = false;
+      }
+    if (!sound) return;
+    if (!count_fits(b.dims) || (!empty && !bytes_reached(b))) {
+      fault("overflow", p.tensor);
+      return;
+    }
+    sound_.insert(p.tensor);
+    if (empty) return;
+    if (b.address == 0) fault("null", p.tensor);
+    const auto width = static_cast<std::uint64_t>(std::max(1, bits_of(t.format) / 8));
+    if (b.address % width != 0) fault("alignment", p.tensor);
+    if (b.observed_bytes >= 0 && *bytes_reached(b) > b.observed_bytes) fault("span", p.tensor);
+  }
+
+  Dims find_declared_domain() const {
+    for (const Node& node : graph_.nodes)
+      if (node.kind == NodeKind::matmul) {
+        const Dims a = three(tensor(node.inputs[0]).dims), b = three(tensor(node.inputs[1]).dims);
+        return {std::max(a[0], b[0]), a[1], b[2]};
+      }
+    return {1, 1, 1};
+  }
+
+  /// (batch, M, K) or (batch, K, N), whatever order the buffer has.
+  Dims read(const Part& p) const {
+    const Buffer& b = buffers_.at(p.tensor);
+    Dims dims = three(b.dims);
+    if (p.role == Role::second && b.kernel_order) std::swap(dims[1], dims[2]);
+    return dims;
+  }
+
+  Domain find_live_domain() const {
+    Domain d;
+    bool first = true, second = true;
+    if (declared_domain_[0] == 1) d.l = 1;
+    for (const Part& p : parts_) {
+      if (p.role != Role::first && p.role != Role::second) continue;
+      bool& leads = p.role == Role::first ? first : second;
+      if (sound_.count(p.tensor)) {
+        const Dims dims = read(p);
+        if (leads && p.role == Role::first) {
+          d.m = dims[1];
+          d.k = dims[2];
+        }
+        if (leads && p.role == Role::second) d.n = dims[2];
+        if (!d.l && three(tensor(p.tensor).dims)[0] != 1) d.l = dims[0];
+      }
+      leads = false;
+    }
+    return d;
+  }
+
+  void expect(const std::string& rule, const Part& p, std::int64_t got, std::optional<std::int64_t> want) {
+    if (want && got != *want) fault(rule, p.tensor);
+  }
+
+  void fit(const Part& p, const Domain& live) {
+    const Buffer& b = buffers_.at(p.tensor);
+    const Dims declared = three(tensor(p.tensor).dims);
+    if (p.role == Role::first || p.role == Role::second) {
+      const Dims dims = read(p);
+      expect("extent.batch", p, dims[0], declared[0] == 1 ? std::optional<std::int64_t>(1) : live.l);
+      expect(p.role == Role::first ? "extent.m" : "extent.k", p, dims[1], p.role == Role::first ? live.m : live.k);
+      expect(p.role == Role::first ? "extent.k" : "extent.n", p, dims[2], p.role == Role::first ? live.k : live.n);
+      return;
+    }
+    if (!live.l || !live.m || !live.n) return;
+    const Dims domain{*live.l, *live.m, *live.n};
+    Dims want(3, 1);
+    for (std::size_t i = 0; i < 3; ++i) {
+      bool full = declared[i] == declared_domain_[i];
+      if (i == 0 || p.role == Role::reduction) full = full && declared[i] != 1;
+      if (full) want[i] = domain[i];
+    }
+    if (p.role == Role::aux) {
+      Dims got = b.dims;
+      std::erase(got, 1);
+      std::erase(want, 1);
+      if (got != want) fault("extent.aux", p.tensor);
+    } else if (three(b.dims) != want) {
+      fault("extent.output", p.tensor);
+    }
+  }
+
+  void keep_apart(const Part& p) {
+    const Buffer& b = buffers_.at(p.tensor);
+    if (b.read_only) fault("read_only", p.tensor);
+    if (is_empty(b)) return;
+    bool zero = false;
+    for (std::size_t i = 0; i < b.dims.size(); ++i) zero = zero || (b.dims[i] > 1 && b.strides[i] == 0);
+    if (!is_injective(b.dims, b.strides)) fault(zero ? "zero_stride_output" : "alias_output", p.tensor);
+    if (b.address == 0) return;
+    for (const auto& [other, o] : buffers_) {
+      if (other == p.tensor || !sound_.count(other) || is_empty(o) || o.address == 0) continue;
+      const std::uint64_t end = b.address + static_cast<std::uint64_t>(*bytes_reached(b));
+      const std::uint64_t other_end = o.address + static_cast<std::uint64_t>(*bytes_reached(o));
+      if (b.address < other_end && o.address < end) fault("overlap", p.tensor);
+    }
+  }
+
+  const Graph& graph_;
+  const JudgeOptions& options_;
+  std::vector<Part> parts_;
+  std::map<int, Buffer> buffers_;
+  std::set<int> sound_;  // tensors whose extents and strides may be read
+  Dims declared_domain_;
+  Verdict verdict_;
+};
+
+}  // namespace
+
+bool Verdict::breaks(const std::string& rule) const {
+  return std::any_of(faults.begin(), faults.end(), [&](const Fault& f) { return f.rule == rule; });
+}
+
+bool Verdict::breaks(const std::string& rule, const std::string& operand) const {
+  return std::find(faults.begin(), faults.end(), Fault{rule, operand}) != faults.end();
+}
+
+std::set<std::string> Verdict::rules() const {
+  std::set<std::string> all;
+  for (const Fault& f : faults) all.insert(f.rule);
+  return all;
+}
+
+std::string Verdict::text() const {
+  if (legal()) return "legal";
+  std::string all;
+  for (const Fault& f : faults) all += (all.empty() ? "" : ", ") + f.rule + " (" + f.operand + ")";
+  return all;
+}
+
+bool is_injective(const Dims& dims, const Dims& strides) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> axes;  // stride, extent
+  for (std::size_t i = 0; i < dims.size(); ++i)
+    if (dims[i] > 1) axes.emplace_back(strides[i], dims[i]);
+  std::sort(axes.begin(), axes.end());
+  std::int64_t reach = 0;
+  for (const auto& [stride, extent] : axes) {
+    if (stride <= reach) return false;
+    reach += (extent - 1) * stride;
+  }
+  return true;
+}
+
+Buffer as_declared(const Tensor& tensor, std::uint64_t address) {
+  Buffer b;
+  b.address = address;
+  b.format = tensor.format;
+  b.dims = tensor.dims;
+  b.strides = tensor.strides;
+  return b;
+}
+
+Verdict judge(const Graph& graph, const std::vector<Binding>& call, const JudgeOptions& options) {
+  return Court(graph, call, options).decide();
+}
+
+}  // namespace oracle
