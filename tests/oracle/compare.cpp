@@ -42,7 +42,8 @@ std::string Comparison::text() const {
          ": got " + number(got) + ", wanted " + described(want);
 }
 
-Comparison compare(const std::string& name, Format format, const Memory& memory, const Result& want, const CompareOptions& options) {
+Comparison compare(const std::string& name, Format format, const Memory& memory, const Result& want,
+                   const CompareOptions& options) {
   Comparison r;
   r.tensor = name;
   if (without_leading_units(memory.dims) != without_leading_units(want.dims)) {

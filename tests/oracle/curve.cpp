@@ -8,9 +8,9 @@ namespace oracle {
 namespace {
 
 constexpr double kRootHalf = 0.70710678118654752440;
-constexpr double kTanhScale = 0.7978845608028654;   // √(2/π)
+constexpr double kTanhScale = 0.7978845608028654;  // √(2/π)
 constexpr double kTanhCubic = 0.044715;
-constexpr double kNormal = 0.3989422804014327;      // 1/√(2π)
+constexpr double kNormal = 0.3989422804014327;  // 1/√(2π)
 constexpr double kInf = std::numeric_limits<double>::infinity();
 const double kAboveZero = std::ldexp(1.0, -149);
 

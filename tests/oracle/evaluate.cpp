@@ -92,8 +92,7 @@ Result read_input(const Graph& graph, int index) {
     memory.strides = t.strides;
   }
   if (const Node* product = first_product(graph); product != nullptr && !feeds_product(graph, index)) {
-    const Memory over_domain =
-        spread(t, padded(extent_of(graph, product->output, false).dims, 3), live_domain(graph));
+    const Memory over_domain = spread(t, padded(extent_of(graph, product->output, false).dims, 3), live_domain(graph));
     if (!over_domain.dims.empty()) memory = over_domain;
   }
   return load(t.format, memory);
@@ -123,8 +122,7 @@ Result pointwise(const Node& node, const Tensor& out, const std::vector<const Re
   r.elements.reserve(static_cast<std::size_t>(count_of(r.dims)));
   std::vector<Bound> element(inputs.size());
   for (Walk w(r.dims); w.more(); w.next()) {
-    for (std::size_t i = 0; i < inputs.size(); ++i)
-      element[i] = operands[i][static_cast<std::size_t>(w.offset(strides[i]))];
+    for (std::size_t i = 0; i < inputs.size(); ++i) element[i] = operands[i][static_cast<std::size_t>(w.offset(strides[i]))];
     Bound v;
     if (node.mode == Pointwise::gen_index) {
       v = Bound::exact(static_cast<double>(w.at()[axis]));
@@ -223,7 +221,8 @@ std::vector<Result> evaluate(const Graph& graph, const Options& options) {
     const std::size_t before_pass = left;
     for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
       const Node& node = graph.nodes[n];
-      const bool can = std::all_of(node.inputs.begin(), node.inputs.end(), [&](int i) { return ready[static_cast<std::size_t>(i)]; });
+      const bool can =
+          std::all_of(node.inputs.begin(), node.inputs.end(), [&](int i) { return ready[static_cast<std::size_t>(i)]; });
       if (evaluated[n] || !can) continue;
       done[static_cast<std::size_t>(node.output)] = evaluate_node(graph, node, done, options);
       ready[static_cast<std::size_t>(node.output)] = true;

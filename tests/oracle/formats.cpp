@@ -72,8 +72,8 @@ double round_float(const Layout& l, bool saturate, double v) {
 }  // namespace
 
 std::string name_of(Format format) {
-  static const char* const kNames[] = {"not_set", "fp32", "tf32",  "fp16",  "bf16",  "fp8_e4m3", "fp8_e5m2",
-                                       "fp8_e8m0", "fp4_e2m1", "int8", "uint8", "int32", "int64", "boolean"};
+  static const char* const kNames[] = {"not_set",  "fp32",     "tf32", "fp16",  "bf16",  "fp8_e4m3", "fp8_e5m2",
+                                       "fp8_e8m0", "fp4_e2m1", "int8", "uint8", "int32", "int64",    "boolean"};
   return kNames[static_cast<int>(format)];
 }
 

@@ -38,24 +38,64 @@ int arity_of(Pointwise mode) {
 }
 
 std::string name_of(Pointwise mode) {
-  static const char* const kNames[kPointwiseCount] = {
-      "identity",      "add",           "sub",           "mul",           "div",
-      "max",           "min",           "pow",           "mod",           "add_square",
-      "abs",           "neg",           "ceil",          "floor",         "sqrt",
-      "rsqrt",         "reciprocal",    "exp",           "log",           "sin",
-      "cos",           "tan",           "erf",           "relu",          "leaky_relu",
-      "elu",           "gelu",          "gelu_approx_tanh", "sigmoid",    "swish",
-      "softplus",      "tanh",          "cmp_eq",        "cmp_neq",       "cmp_gt",
-      "cmp_ge",        "cmp_lt",        "cmp_le",        "logical_and",   "logical_or",
-      "logical_not",   "binary_select", "gen_index",     "relu_backward", "leaky_relu_backward",
-      "sigmoid_backward", "tanh_backward", "elu_backward", "gelu_backward", "gelu_approx_tanh_backward",
-      "softplus_backward", "swish_backward"};
+  static const char* const kNames[kPointwiseCount] = {"identity",
+                                                      "add",
+                                                      "sub",
+                                                      "mul",
+                                                      "div",
+                                                      "max",
+                                                      "min",
+                                                      "pow",
+                                                      "mod",
+                                                      "add_square",
+                                                      "abs",
+                                                      "neg",
+                                                      "ceil",
+                                                      "floor",
+                                                      "sqrt",
+                                                      "rsqrt",
+                                                      "reciprocal",
+                                                      "exp",
+                                                      "log",
+                                                      "sin",
+                                                      "cos",
+                                                      "tan",
+                                                      "erf",
+                                                      "relu",
+                                                      "leaky_relu",
+                                                      "elu",
+                                                      "gelu",
+                                                      "gelu_approx_tanh",
+                                                      "sigmoid",
+                                                      "swish",
+                                                      "softplus",
+                                                      "tanh",
+                                                      "cmp_eq",
+                                                      "cmp_neq",
+                                                      "cmp_gt",
+                                                      "cmp_ge",
+                                                      "cmp_lt",
+                                                      "cmp_le",
+                                                      "logical_and",
+                                                      "logical_or",
+                                                      "logical_not",
+                                                      "binary_select",
+                                                      "gen_index",
+                                                      "relu_backward",
+                                                      "leaky_relu_backward",
+                                                      "sigmoid_backward",
+                                                      "tanh_backward",
+                                                      "elu_backward",
+                                                      "gelu_backward",
+                                                      "gelu_approx_tanh_backward",
+                                                      "softplus_backward",
+                                                      "swish_backward"};
   return kNames[static_cast<int>(mode)];
 }
 
 std::string name_of(Reduction mode) {
-  static const char* const kNames[kReductionCount] = {"add", "norm1", "amax", "max", "min", "avg", "mul", "mul_no_zeros",
-                                                      "norm2"};
+  static const char* const kNames[kReductionCount] = {"add", "norm1", "amax",         "max",  "min",
+                                                      "avg", "mul",   "mul_no_zeros", "norm2"};
   return kNames[static_cast<int>(mode)];
 }
 

@@ -82,10 +82,10 @@ std::string name_of(Reduction mode);
 /// Memory that the caller holds, and how it is to be read. Extents and strides in elements.
 struct Memory {
   const void* base = nullptr;
-  std::vector<std::int64_t> dims;     ///< empty with `bare`: the declaration's
+  std::vector<std::int64_t> dims;  ///< empty with `bare`: the declaration's
   std::vector<std::int64_t> strides;
-  bool bare = false;                  ///< an address without a description
-  bool kernel_order = false;          ///< rank 3, axes (b, N, K) where the tensor is the second operand of a product
+  bool bare = false;          ///< an address without a description
+  bool kernel_order = false;  ///< rank 3, axes (b, N, K) where the tensor is the second operand of a product
 };
 
 struct Tensor {
@@ -96,8 +96,8 @@ struct Tensor {
   Format format = Format::fp32;
   bool is_virtual = false;
   bool is_output = false;
-  std::optional<double> value;        ///< pass-by-value scalar; no memory then
-  std::optional<Memory> memory;       ///< inputs of a call
+  std::optional<double> value;   ///< pass-by-value scalar; no memory then
+  std::optional<Memory> memory;  ///< inputs of a call
 };
 
 /// Parameters of the modes, converted to the node's compute type before use. Unset is the mode's default.

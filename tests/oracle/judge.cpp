@@ -168,8 +168,12 @@ class Court {
         fault("missing", p.tensor);
       } else if (at->second.bare) {
         Buffer& b = at->second;
-        b = {.address = b.address, .format = tensor(p.tensor).format, .dims = tensor(p.tensor).dims,
-             .strides = tensor(p.tensor).strides, .read_only = b.read_only, .device = DeviceKind::unknown};
+        b = {.address = b.address,
+             .format = tensor(p.tensor).format,
+             .dims = tensor(p.tensor).dims,
+             .strides = tensor(p.tensor).strides,
+             .read_only = b.read_only,
+             .device = DeviceKind::unknown};
       }
     }
   }

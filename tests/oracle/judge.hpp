@@ -17,12 +17,12 @@ struct Buffer {
   Format format = Format::not_set;
   std::vector<std::int64_t> dims{};
   std::vector<std::int64_t> strides{};  ///< as many as dims
-  bool bare = false;                  ///< type, extents and strides are the declaration's
-  bool kernel_order = false;          ///< axes (b, N, K) in the role of a second operand
+  bool bare = false;                    ///< type, extents and strides are the declaration's
+  bool kernel_order = false;            ///< axes (b, N, K) in the role of a second operand
   bool read_only = false;
   DeviceKind device = DeviceKind::cpu;  ///< unknown is trusted
   int device_id = 0;
-  std::int64_t observed_bytes = -1;     ///< from the address; −1 unknown
+  std::int64_t observed_bytes = -1;  ///< from the address; −1 unknown
 };
 
 struct Binding {
@@ -66,7 +66,8 @@ struct Verdict {
 /// looked at further, and rules that need M, N, K or L are left out where the operand that gives them is broken.
 Verdict judge(const Graph& graph, const std::vector<Binding>& call, const JudgeOptions& options = {});
 
-/// Whether no two indices meet: axes of extent > 1 by ascending stride, each stride above Σ (extent − 1) · stride of those before.
+/// Whether no two indices meet: axes of extent > 1 by ascending stride, each stride above Σ (extent − 1) · stride of those
+/// before.
 bool is_injective(const std::vector<std::int64_t>& dims, const std::vector<std::int64_t>& strides);
 
 /// The buffer that binds a tensor exactly as declared (dense or not), for tests that then change one thing.

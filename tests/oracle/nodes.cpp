@@ -10,9 +10,7 @@ namespace oracle {
 
 namespace {
 
-double wrap32(std::uint64_t sum) {
-  return static_cast<double>(static_cast<std::int32_t>(static_cast<std::uint32_t>(sum)));
-}
+double wrap32(std::uint64_t sum) { return static_cast<double>(static_cast<std::int32_t>(static_cast<std::uint32_t>(sum))); }
 
 /// A sum in int32: exact modulo 2^32 for exact terms, else the hull of the ends, or everything when that leaves the range.
 class IntegerSum {
@@ -187,7 +185,8 @@ Result multiplied(const Result& a, const Result& b, Format compute) {
   const bool exact = all_exact(x) && all_exact(y);
   // A tf32 unit may truncate its operands to 10 bits of mantissa.
   const auto held = [](const Bound& v) { return v.is_exact() && (!v.number || round_to(Format::tf32, v.lo) == v.lo); };
-  const bool truncates = compute == Format::tf32 && !(std::all_of(x.begin(), x.end(), held) && std::all_of(y.begin(), y.end(), held));
+  const bool truncates =
+      compute == Format::tf32 && !(std::all_of(x.begin(), x.end(), held) && std::all_of(y.begin(), y.end(), held));
   const std::int64_t step_k = b.kernel_order ? 1 : columns, step_n = b.kernel_order ? depth : 1;
   Result c;
   c.dims = {batch, rows, columns};

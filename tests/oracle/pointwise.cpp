@@ -301,10 +301,8 @@ Bound pointwise_fp32(Pointwise mode, const Attributes& attributes, std::span<con
     case Pointwise::cmp_ge:
     case Pointwise::cmp_lt:
     case Pointwise::cmp_le: return compared(mode, x, y);
-    case Pointwise::logical_and:
-      return truth(x.can_be_nonzero() && y.can_be_nonzero(), x.can_be_zero() || y.can_be_zero());
-    case Pointwise::logical_or:
-      return truth(x.can_be_nonzero() || y.can_be_nonzero(), x.can_be_zero() && y.can_be_zero());
+    case Pointwise::logical_and: return truth(x.can_be_nonzero() && y.can_be_nonzero(), x.can_be_zero() || y.can_be_zero());
+    case Pointwise::logical_or: return truth(x.can_be_nonzero() || y.can_be_nonzero(), x.can_be_zero() && y.can_be_zero());
     case Pointwise::logical_not: return truth(x.can_be_zero(), x.can_be_nonzero());
     case Pointwise::binary_select: {
       Bound r = Bound::nothing();
@@ -312,8 +310,7 @@ Bound pointwise_fp32(Pointwise mode, const Attributes& attributes, std::span<con
       if (operands[2].can_be_zero()) r.include(y);
       return r;
     }
-    case Pointwise::relu_backward:
-      return relu_backward(x, y, lower, attributes.relu_upper, slope);
+    case Pointwise::relu_backward: return relu_backward(x, y, lower, attributes.relu_upper, slope);
     case Pointwise::leaky_relu_backward: {
       Bound r = Bound::nothing();
       if (y.number && y.hi > 0) r.include(masked(x, 1));

@@ -98,9 +98,7 @@ Bound pointwise_int32(Pointwise mode, const Attributes& attributes, std::span<co
   for (const Bound& operand : operands) exact = exact && operand.is_exact();
   const auto low = [&](std::size_t i) { return i < operands.size() ? operands[i].lo : 0; };
   const auto high = [&](std::size_t i) { return i < operands.size() ? operands[i].hi : 0; };
-  const auto at = [&](double x, double y, double z) {
-    return unwrapped(mode, attributes, integer(x), integer(y), integer(z));
-  };
+  const auto at = [&](double x, double y, double z) { return unwrapped(mode, attributes, integer(x), integer(y), integer(z)); };
   if (exact) return Bound::exact(wrapped(at(low(0), low(1), low(2))));
   if (is_truth(mode)) return Bound::range(0, 1);
   if (is_hull_of_ends(mode)) {

@@ -59,7 +59,7 @@ Bound Sum::finish() const {
   const double magnitude = positive_ + negative_;
   const double k = static_cast<double>(count_) + 8;
   const double e = is_exact() ? 0 : k * (kUnit * magnitude + kTiny) + extra_;
-  const bool up = positive_ + e > kMax32;    // a partial sum may pass the largest number
+  const bool up = positive_ + e > kMax32;  // a partial sum may pass the largest number
   const bool down = negative_ + e > kMax32;
   Bound r = Bound::nothing();
   r.nan = may_nan_ || (may_up_ && may_down_) || (may_up_ && down) || (may_down_ && up);
@@ -97,8 +97,7 @@ void Product::multiply(const Bound& factor) {
   const double least = std::min(std::fabs(factor.lo), std::fabs(factor.hi));
   if (std::isfinite(most) && most > 1) grow_ += std::log2(most);
   if (least > 0 && least < 1) shrink_ -= std::log2(least);
-  if (factor.is_exact() && std::isfinite(most) && most > 0)
-    odd_ = std::min(odd_ * std::ldexp(most, -lowest_bit(most)), 1e300);
+  if (factor.is_exact() && std::isfinite(most) && most > 0) odd_ = std::min(odd_ * std::ldexp(most, -lowest_bit(most)), 1e300);
 }
 
 Bound Product::finish() const {

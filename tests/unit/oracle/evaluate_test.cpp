@@ -179,7 +179,7 @@ TEST(OracleRounding, EveryNodeRoundsToItsDeclaredType) {
   const Dims one{1, 1, 1};
   const int a = g.add(input(s, "a", Format::fp16, {1, 1, 2}, {2048, 1}));
   const int b = g.add(input(s, "b", Format::fp16, {1, 2, 1}, {1, 1}));
-  const int c = g.product(a, b, middle(Format::fp16, one));                                           // 2049 → 2048, half to even
+  const int c = g.product(a, b, middle(Format::fp16, one));  // 2049 → 2048, half to even
   const int t1 = g.apply(Pointwise::add, {c, g.add(input(s, "bias", Format::fp32, one, {9}))}, middle(Format::bf16, one));
   const int r1 = g.apply(Pointwise::relu, {t1}, middle(Format::fp32, one));
   const int t2 = g.apply(Pointwise::mul, {c, g.add(input(s, "scale", Format::fp32, one, {0.5}))}, middle(Format::fp32, one));
@@ -189,8 +189,8 @@ TEST(OracleRounding, EveryNodeRoundsToItsDeclaredType) {
   const int y = g.apply(Pointwise::tanh, {scaled}, middle(Format::fp32, one, true));
   const std::vector<Result> r = evaluate(g);
   const auto at = [&](int i) { return r[static_cast<std::size_t>(i)].elements[0]; };
-  EXPECT_EQ(exact_values(r[static_cast<std::size_t>(c)])[0], 2048);    // 0x6800
-  EXPECT_EQ(exact_values(r[static_cast<std::size_t>(t1)])[0], 2064);   // 2057 between 2048 and 2064 (step 16): 0x4501
+  EXPECT_EQ(exact_values(r[static_cast<std::size_t>(c)])[0], 2048);   // 0x6800
+  EXPECT_EQ(exact_values(r[static_cast<std::size_t>(t1)])[0], 2064);  // 2057 between 2048 and 2064 (step 16): 0x4501
   EXPECT_EQ(exact_values(r[static_cast<std::size_t>(r1)])[0], 2064);
   EXPECT_EQ(exact_values(r[static_cast<std::size_t>(t2)])[0], 1024);
   EXPECT_EQ(exact_values(r[static_cast<std::size_t>(sum)])[0], 3088);  // 0x6A08

@@ -57,7 +57,8 @@ const std::set<std::string> kLegal{};
 
 TEST(OracleJudge, TheDeclaredCallIsLegal) {
   EXPECT_EQ(broken(kA, [](Buffer&) {}), kLegal);
-  for (int t : {kA, kB, kBias, kY, kSum}) EXPECT_EQ(broken(t, [](Buffer& b) { b = {.address = b.address, .bare = true}; }), kLegal);
+  for (int t : {kA, kB, kBias, kY, kSum})
+    EXPECT_EQ(broken(t, [](Buffer& b) { b = {.address = b.address, .bare = true}; }), kLegal);
 }
 
 TEST(OracleJudge, KeysAreEachGivenOnce) {
@@ -94,10 +95,12 @@ TEST(OracleJudge, OneBufferAlone) {
 TEST(OracleJudge, Ranks) {
   for (int t : {kA, kB, kY, kSum})
     for (std::size_t rank : {0u, 1u, 2u, 4u})
-      EXPECT_TRUE(after(t, [&](Buffer& b) {
-                    b.dims.resize(rank, 1);
-                    b.strides.resize(rank, 1);
-                  }).breaks("rank"))
+      EXPECT_TRUE(after(t,
+                        [&](Buffer& b) {
+                          b.dims.resize(rank, 1);
+                          b.strides.resize(rank, 1);
+                        })
+                      .breaks("rank"))
           << t << " " << rank;
   const auto bias = [](Dims dims) {
     return broken(kBias, [&](Buffer& b) {
@@ -145,12 +148,14 @@ TEST(OracleJudge, LiveExtentsAreFree) {
 }
 
 TEST(OracleJudge, KernelOrderSwapsTheSecondOperand) {
-  EXPECT_EQ(broken(kB, [](Buffer& b) { b.kernel_order = true; }), (std::set<std::string>{"extent.k", "extent.aux", "extent.output"}));
-  EXPECT_EQ(broken(kB, [](Buffer& b) {
-              b.kernel_order = true;
-              b.dims = {1, 4, 5};
-              b.strides = {20, 5, 1};
-            }),
+  EXPECT_EQ(broken(kB, [](Buffer& b) { b.kernel_order = true; }),
+            (std::set<std::string>{"extent.k", "extent.aux", "extent.output"}));
+  EXPECT_EQ(broken(kB,
+                   [](Buffer& b) {
+                     b.kernel_order = true;
+                     b.dims = {1, 4, 5};
+                     b.strides = {20, 5, 1};
+                   }),
             kLegal);
 }
 
