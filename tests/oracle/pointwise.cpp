@@ -108,14 +108,14 @@ Bound wave(const Bound& x, const Options& options, double (*f)(double)) {
   Bound r = Bound::nothing();
   r.nan = x.nan;
   if (!x.number) return r;
-  if (std::isinf(x.lo) || std::isinf(x.hi)) {
-    r.nan = true;
-    if (x.is_exact()) return r;
-    r.include(-1);
-    r.include(1);
-    return r;
+  const bool infinite = std::isinf(x.lo) || std::isinf(x.hi);
+  r.nan = r.nan || infinite;
+  if (infinite && x.lo == x.hi) return r;
+  if (infinite || x.hi - x.lo > 6.3) {
+    r.include(-1, options.ulps * ulp32(1));
+    r.include(1, options.ulps * ulp32(1));
+    return stored(r);
   }
-  if (x.hi - x.lo > 6.3) return Bound::range(-1, 1);
   const auto put = [&](double p) {
     const double v = f(p);
     r.include(v, p == 0 ? 0 : options.ulps * ulp32(v));
