@@ -78,7 +78,8 @@ Bound on_curve(const Curve& curve, const Bound& x, const Options& options) {
   for (double p : points) {
     const double v = curve.f(p);
     double e = 0;
-    if (!((p == 0 && curve.exact_at_zero) || std::isinf(p)) && std::isfinite(v)) {
+    const bool special = x.is_exact() && ((p == 0 && curve.exact_at_zero) || std::isinf(p));
+    if (!special && std::isfinite(v)) {
       e = options.ulps * (ulp32(v) + (curve.slack ? kUnit * curve.slack(p) : 0));
       // Where an exponential underflows, a formula in fp32 may give anything down to 0.
       const double under = kSmallestNormal * (1 + std::fabs(p));
@@ -118,7 +119,7 @@ Bound wave(const Bound& x, const Options& options, double (*f)(double)) {
   }
   const auto put = [&](double p) {
     const double v = f(p);
-    r.include(v, p == 0 ? 0 : options.ulps * ulp32(v));
+    r.include(v, p == 0 && x.is_exact() ? 0 : options.ulps * ulp32(v));
   };
   put(x.lo);
   if (!x.is_exact()) {
@@ -161,7 +162,8 @@ Bound power(const Bound& a, const Bound& b, const Options& options) {
   for (double x : candidates(a))
     for (double y : candidates(b)) {
       const double v = std::pow(x, y);
-      const bool plain = x == 0 || y == 0 || y == 1 || std::fabs(x) == 1 || std::isinf(x) || std::isinf(y);
+      const bool special = x == 0 || y == 0 || y == 1 || std::fabs(x) == 1 || std::isinf(x) || std::isinf(y);
+      const bool plain = special && a.is_exact() && b.is_exact();
       r.include(v, plain || !std::isfinite(v) ? 0 : options.ulps * ulp32(v));
     }
   return stored(r);
