@@ -67,6 +67,18 @@ Bound unsigned_zero(Bound r) {
   return r;
 }
 
+/// The most that a formula may lose anywhere in x; what it loses is no monotone function, so a wide x is sampled.
+double worst_slack(const Curve& curve, const Bound& x, const std::vector<double>& points) {
+  if (!curve.slack) return 0;
+  double worst = 0;
+  for (double p : points)
+    if (std::isfinite(p)) worst = std::max(worst, curve.slack(p));
+  const double lo = std::max(x.lo, -100.0), hi = std::min(x.hi, 100.0);
+  if (hi - lo <= 1e-3) return x.is_exact() ? worst : 1.01 * worst;
+  for (int i = 0; i <= 64; ++i) worst = std::max(worst, curve.slack(lo + (hi - lo) * i / 64));
+  return 1.1 * worst;
+}
+
 /// Not yet rounded to fp32.
 Bound on_curve(const Curve& curve, const Bound& x, const Options& options) {
   Bound r = Bound::nothing();
@@ -75,17 +87,17 @@ Bound on_curve(const Curve& curve, const Bound& x, const Options& options) {
   std::vector<double> points = candidates(x);
   for (double p : curve.turning)
     if (before(x.lo, p) && before(p, x.hi)) points.push_back(p);
+  const double slack = kUnit * worst_slack(curve, x, points);
   for (double p : points) {
     const double v = curve.f(p);
-    double e = 0;
     const bool special = x.is_exact() && ((p == 0 && curve.exact_at_zero) || std::isinf(p));
-    if (!special && std::isfinite(v)) {
-      e = options.ulps * (ulp32(v) + (curve.slack ? kUnit * curve.slack(p) : 0));
-      // Where an exponential underflows, a formula in fp32 may give anything down to 0.
-      const double under = kSmallestNormal * (1 + std::fabs(p));
-      if (std::fabs(p) >= 1 && std::fabs(v) < under) e += under;
+    r.include(v, special ? 0 : options.ulps * (ulp32(v) + slack));
+    // Where an exponential underflows, a formula in fp32 may give anything down to 0.
+    const double under = kSmallestNormal * (1 + std::fabs(p));
+    if (!special && std::fabs(p) >= 1 && std::fabs(v) < under) {
+      r.include(std::copysign(0.0, v));
+      r.include(v + std::copysign(under, v));
     }
-    r.include(v, e);
   }
   return r;
 }
