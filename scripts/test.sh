@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Everything that can be checked on this machine, in this order, stopping at the first red:
-# hooks, build, unit and refusal tests, sanitizers, JIT, properties, GPU, Python, examples, installation.
+# hooks, build, unit and refusal tests, sanitizers, fuzzers, JIT, properties, GPU, Python, examples, installation.
 # The last line counts what passed, failed and was skipped; above it stands each reason for a skip.
 #   VERGLAS_SLOW=1         more generated cases           VERGLAS_REQUIRE=gpu,torch   a skip for want of these is a failure
-#   VERGLAS_SANITIZE=0     leaves the sanitizers out
+#   VERGLAS_SANITIZE=0     leaves sanitizers and fuzzers out
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 export PYTHONDONTWRITEBYTECODE=1 CTEST_PARALLEL_LEVEL=${CTEST_PARALLEL_LEVEL:-$(nproc)}
 RESULTS=$ROOT/build/results
@@ -41,10 +41,12 @@ check() {
   checks=$((checks + 1))
 }
 
-# tests NAME PRESET LABELS: the ctest tests of these labels, in that preset's build. None of them is no failure.
+# tests NAME PRESET CHOICE...: the ctest tests that these options choose, in that preset's build. None of them is no failure.
 tests() {
-  stage "$1" ctest --test-dir "build/$2" --label-regex "^($3)\$" --no-tests=ignore --timeout 900 --output-on-failure \
-    --test-output-size-passed 20000 --output-junit "$RESULTS/$1.xml"
+  local name=$1 preset=$2
+  shift 2
+  stage "$name" ctest --test-dir "build/$preset" "$@" --no-tests=ignore --timeout 900 --output-on-failure \
+    --test-output-size-passed 20000 --output-junit "$RESULTS/$name.xml"
 }
 
 # sanitized PRESET LABELS: builds the programs of these labels under a sanitizer and runs them.
@@ -55,7 +57,14 @@ sanitized() {
   done
   check "$preset-configure" cmake --preset "$preset"
   check "$preset-build" cmake --build "build/$preset" --target "${targets[@]}"
-  tests "$preset" "$preset" "$labels"
+  tests "$preset" "$preset" -L "^($labels)\$"
+}
+
+fuzz() {
+  compgen -G "tests/fuzz/*.cpp" >/dev/null || return 0
+  check fuzz-configure cmake --preset fuzz -DVERGLAS_FUZZ_RUNS="$([ -n "${VERGLAS_SLOW:-}" ] && echo 1000000 || echo 20000)"
+  check fuzz-build cmake --build build/fuzz
+  tests fuzz fuzz -L '^fuzz$'
 }
 
 python_tests() {
@@ -68,15 +77,18 @@ for hook in clang-format ruff shellcheck json includes; do check "$hook" scripts
 say build
 check build build_release
 say tests
-tests fast release 'unit|refusal'
+tests fast release -L '^(unit|refusal)$'
 if [ "${VERGLAS_SANITIZE:-1}" = 1 ]; then
   sanitized asan 'unit|refusal'
   sanitized tsan 'unit'
+  fuzz
 fi
-tests jit release jit
-tests property release property
-tests gpu release gpu
+tests jit release -L '^jit$'
+tests property release -L '^property$'
+tests gpu release -L '^gpu$'
 stage python python_tests
-tests examples release 'examples|tool|docs'
-tests install release install
+# Examples, the command, docs: every test that no other line here chooses, so that a new label is not forgotten.
+tests examples release -LE '^(unit|refusal|jit|property|gpu|install|slow)$'
+[ -z "${VERGLAS_SLOW:-}" ] || tests slow release -L '^slow$'
+tests install release -L '^install$'
 check wheel scripts/test-wheel.sh
