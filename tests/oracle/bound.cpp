@@ -8,6 +8,8 @@ namespace {
 constexpr double kInf = std::numeric_limits<double>::infinity();
 }
 
+[[gnu::noinline]] double fl32(double v) { return static_cast<double>(static_cast<float>(v)); }
+
 double ulp32(double v) {
   if (!std::isfinite(v)) return 0;
   if (v == 0) return std::ldexp(1.0, -149);

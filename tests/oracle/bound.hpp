@@ -13,7 +13,9 @@ inline double lesser(double a, double b) { return before(b, a) ? b : a; }
 inline double greater(double a, double b) { return before(a, b) ? b : a; }
 
 /// fp32 nearest even of a double.
-inline double fl32(double v) { return static_cast<double>(static_cast<float>(v)); }
+/// Hazard: out of line on purpose. g++ 12.2 -O2 drops double → float → double where it vectorizes two neighbours (SLP), and an
+/// inlined pair {fl32(lo), fl32(hi)} stayed unrounded. OracleFormats.RoundingSurvivesTheOptimizer sees it.
+double fl32(double v);
 
 /// Distance of fp32 numbers at |v|: 2^-23 relative, never below the smallest denormal.
 double ulp32(double v);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "oracle/pointwise.hpp"
 #include "verglas/dtype.hpp"
 
 namespace {
@@ -67,6 +68,13 @@ TEST(OracleFormats, KnownPatterns) {
   EXPECT_EQ(round_to(Format::int32, kInf), 2147483647);
   EXPECT_EQ(round_to(Format::tf32, 1 + std::ldexp(1.0, -11)), 1);
   EXPECT_EQ(encode(Format::int32, -1), 0xFFFFFFFFu);
+}
+
+TEST(OracleFormats, RoundingSurvivesTheOptimizer) {
+  const Bound wide[] = {Bound::range(0.7, 141)};
+  const Bound r = pointwise_fp32(Pointwise::exp, {}, wide, {});
+  EXPECT_EQ(r.lo, fl32(r.lo));
+  EXPECT_EQ(r.hi, kInf);
 }
 
 TEST(OracleFormats, Fp32IsTheMachines) {
