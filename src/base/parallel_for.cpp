@@ -1,11 +1,154 @@
 #include "base/parallel_for.hpp"
 
-namespace verglas {
+#include <pthread.h>
+#include <sched.h>
 
-void parallel_for(std::int64_t items, FunctionRef<void(std::int64_t item, int worker)> body) noexcept {
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstdlib>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace verglas {
+namespace {
+
+constexpr int kMaxThreads = 1024;
+/// Looks at the job counter before a worker sleeps: bridges the gap between two calls of a chain of small graphs.
+constexpr int kSpins = 2000;
+
+using Body = FunctionRef<void(std::int64_t, int)>;
+thread_local bool inside = false;
+
+int default_thread_count() {
+  if (const char* text = std::getenv("VERGLAS_NUM_THREADS")) {
+    char* end = nullptr;
+    const long n = std::strtol(text, &end, 10);
+    if (end != text && *end == '\0' && n >= 1 && n <= kMaxThreads) return static_cast<int>(n);
+  }
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::clamp(CPU_COUNT(&set), 1, kMaxThreads);
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMaxThreads);
+}
+
+class Pool {
+ public:
+  ~Pool() { stop_workers(); }
+
+  int size() const noexcept { return size_.load(std::memory_order_relaxed); }
+
+  void resize(int n) {
+    const std::lock_guard owner(owner_);
+    stop_workers();
+    size_.store(std::clamp(n, 1, kMaxThreads), std::memory_order_relaxed);
+  }
+
+  /// False when another thread's call is running.
+  bool run(std::int64_t items, const Body& body) noexcept {
+    const std::unique_lock owner(owner_, std::try_to_lock);
+    if (!owner) return false;
+    if (workers_.empty() && !start_workers()) return false;
+    body_ = &body;
+    items_ = items;
+    next_.store(0, std::memory_order_relaxed);
+    busy_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
+    {
+      const std::lock_guard lock(mutex_);
+      job_.fetch_add(1, std::memory_order_release);
+    }
+    wake_.notify_all();
+    work(body, 0);
+    while (busy_.load(std::memory_order_acquire) != 0) std::this_thread::yield();
+    return true;
+  }
+
+ private:
+  void work(const Body& body, int worker) noexcept {
+    inside = true;
+    for (std::int64_t i = next_.fetch_add(1, std::memory_order_relaxed); i < items_;
+         i = next_.fetch_add(1, std::memory_order_relaxed))
+      body(i, worker);
+    inside = false;
+  }
+
+  bool start_workers() noexcept {
+    try {
+      workers_.reserve(static_cast<std::size_t>(size()) - 1);
+      for (int w = 1; w < size(); ++w)
+        workers_.emplace_back([this, w, seen = job_.load()](const std::stop_token& stop) { loop(stop, w, seen); });
+    } catch (...) {  // no more threads to be had: the caller works alone
+      stop_workers();
+      return false;
+    }
+    return true;
+  }
+
+  void stop_workers() noexcept {
+    for (std::jthread& t : workers_) t.request_stop();
+    {
+      const std::lock_guard lock(mutex_);
+      job_.fetch_add(1, std::memory_order_release);
+    }
+    wake_.notify_all();
+    workers_.clear();
+  }
+
+  void loop(const std::stop_token& stop, int worker, std::uint64_t seen) noexcept {
+    for (;;) {
+      for (int spin = 0; spin < kSpins && job_.load(std::memory_order_acquire) == seen; ++spin) std::this_thread::yield();
+      if (job_.load(std::memory_order_acquire) == seen) {
+        std::unique_lock lock(mutex_);
+        wake_.wait(lock, [&] { return job_.load(std::memory_order_acquire) != seen; });
+      }
+      if (stop.stop_requested()) return;
+      ++seen;
+      work(*body_, worker);
+      busy_.fetch_sub(1, std::memory_order_release);
+    }
+  }
+
+  std::atomic<int> size_{default_thread_count()};
+  std::mutex owner_;  // held by the call that uses the workers
+  std::mutex mutex_;  // for wake_
+  std::condition_variable wake_;
+  std::atomic<std::uint64_t> job_{0};
+  const Body* body_ = nullptr;
+  std::int64_t items_ = 0;
+  std::atomic<std::int64_t> next_{0};
+  std::atomic<int> busy_{0};
+  std::vector<std::jthread> workers_;
+};
+
+/// After fork the child has none of the workers and perhaps a locked mutex: it starts over, and leaves the old pool alone.
+struct Pools {
+  std::atomic<Pool*> now{new Pool};
+  Pools() {
+    pthread_atfork(nullptr, nullptr, [] {
+      inside = false;
+      pools().now.store(new Pool);
+    });
+  }
+  ~Pools() { delete now.load(); }
+  static Pools& pools() {
+    static Pools p;
+    return p;
+  }
+};
+
+Pool& pool() noexcept { return *Pools::pools().now.load(std::memory_order_acquire); }
+
+}  // namespace
+
+void parallel_for(std::int64_t items, Body body) noexcept {
+  if (!inside && items > 1) {
+    Pool& p = pool();
+    if (p.size() > 1 && p.run(items, body)) return;
+  }
   for (std::int64_t i = 0; i < items; ++i) body(i, 0);
 }
-int thread_count() noexcept { return 1; }
-void set_thread_count(int) {}
+
+int thread_count() noexcept { return pool().size(); }
+void set_thread_count(int n) { pool().resize(n); }
 
 }  // namespace verglas

@@ -5,9 +5,14 @@
 
 namespace verglas {
 
-/// Runs body(item, worker) for every item, handed out in increasing order.
+/// Runs body(item, worker) once for every item below `items`, on up to thread_count() threads, the caller among them.
+/// Items are handed out in increasing order: when an item runs, every smaller one has started. `worker` is below thread_count().
+/// Allocates nothing. A nested call, and a call while another thread's is running, does its items on the calling thread alone.
 void parallel_for(std::int64_t items, FunctionRef<void(std::int64_t item, int worker)> body) noexcept;
+
+/// VERGLAS_NUM_THREADS when it is set to a number from 1 to 1024, otherwise the processors that this process may use.
 int thread_count() noexcept;
+/// Replaces it for this process; waits for work under way. Values are brought into 1 to 1024.
 void set_thread_count(int n);
 
 }  // namespace verglas

@@ -1,133 +1,211 @@
 #include "numeric/convert.hpp"
 
-#include <bit>
-#include <cmath>
+#include <algorithm>
 #include <cstring>
-#include <limits>
+
+#include "numeric/formats.hpp"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 namespace verglas::numeric {
 namespace {
 
-float bf16_to_float(std::uint16_t h) { return std::bit_cast<float>(static_cast<std::uint32_t>(h) << 16); }
-std::uint16_t float_to_bf16(float f) {
-  const auto u = std::bit_cast<std::uint32_t>(f);
-  if (f != f) return static_cast<std::uint16_t>((u >> 16) | 0x40U);
-  return static_cast<std::uint16_t>((u + 0x7FFFU + ((u >> 16) & 1U)) >> 16);
-}
-float fp16_to_float(std::uint16_t h) {
-  const std::uint32_t sign = static_cast<std::uint32_t>(h & 0x8000U) << 16;
-  const std::uint32_t rest = h & 0x7FFFU;
-  if (rest >= 0x7C00U) return std::bit_cast<float>(sign | 0x7F800000U | (rest & 0x3FFU) << 13);
-  // Scaling by 2^112 turns the fp16 exponent, subnormals included, into the fp32 one.
-  const float magnitude = std::bit_cast<float>(rest << 13) * 0x1p112F;
-  return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(magnitude));
-}
-std::uint16_t float_to_fp16(float f) {
-  const auto u = std::bit_cast<std::uint32_t>(f);
-  const std::uint32_t sign = (u >> 16) & 0x8000U;
-  const std::uint32_t a = u & 0x7FFFFFFFU;
-  if (a > 0x7F800000U) return static_cast<std::uint16_t>(sign | 0x7E00U | ((a >> 13) & 0x3FFU));
-  if (a >= 0x477FF000U) return static_cast<std::uint16_t>(sign | 0x7C00U);
-  if (a < 0x38800000U) {
-    // Adding 2^-1·2^... aligns the last fp16 subnormal bit with the last fp32 bit; the addition rounds to nearest even.
-    const float shifted = std::bit_cast<float>(a) + 0.5F;
-    return static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3F000000U));
-  }
-  return static_cast<std::uint16_t>(sign | ((a - 0x38000000U + 0xFFFU + ((a >> 13) & 1U)) >> 13));
-}
-template <class I>
-I saturate(float v) {
-  if (v != v) return 0;
-  const double r = std::nearbyint(static_cast<double>(v));
-  if (r <= static_cast<double>(std::numeric_limits<I>::min())) return std::numeric_limits<I>::min();
-  if (r >= static_cast<double>(std::numeric_limits<I>::max())) return std::numeric_limits<I>::max();
-  return static_cast<I>(r);
-}
-template <class I>
-I clamp_to(std::int64_t v) {
-  if (v < std::numeric_limits<I>::min()) return std::numeric_limits<I>::min();
-  if (v > std::numeric_limits<I>::max()) return std::numeric_limits<I>::max();
-  return static_cast<I>(v);
-}
 template <class T>
-T get(const void* p) {
+T get(const void* p) noexcept {
   T v;
   std::memcpy(&v, p, sizeof v);
   return v;
 }
 template <class T>
-void put(void* p, T v) {
+void put(void* p, T v) noexcept {
   std::memcpy(p, &v, sizeof v);
 }
 
+/// One storage type: its bits, and how they become a float lane and come from one.
+template <class Bits, float (*Load)(Bits), Bits (*Save)(float)>
+struct Codec {
+  using Slot = Bits;
+  static float load(Bits b) noexcept { return Load(b); }
+  static Bits save(float f) noexcept { return Save(f); }
+};
+template <class I>
+float int_to_float(I v) {
+  return static_cast<float>(v);
+}
+template <class I>
+I int_of(float f) {
+  return float_to_int<I>(f);
+}
+float same(float f) { return f; }
+float bool_to_float(std::uint8_t b) { return b != 0 ? 1.0F : 0.0F; }
+std::uint8_t float_to_bool(float f) { return f != 0.0F ? 1 : 0; }  // NaN is not zero
+
+/// Calls f with the codec of t; false for types that are never stored.
+template <class F>
+bool with_codec(DataType t, F&& f) {
+  switch (t) {
+    case DataType::fp32: f(Codec<float, same, same>{}); return true;
+    case DataType::fp16: f(Codec<std::uint16_t, fp16_to_float, float_to_fp16>{}); return true;
+    case DataType::bf16: f(Codec<std::uint16_t, bf16_to_float, float_to_bf16>{}); return true;
+    case DataType::fp8_e4m3: f(Codec<std::uint8_t, e4m3_to_float, float_to_e4m3>{}); return true;
+    case DataType::fp8_e5m2: f(Codec<std::uint8_t, e5m2_to_float, float_to_e5m2>{}); return true;
+    case DataType::fp8_e8m0: f(Codec<std::uint8_t, e8m0_to_float, float_to_e8m0>{}); return true;
+    case DataType::fp4_e2m1: f(Codec<std::uint8_t, e2m1_to_float, float_to_e2m1>{}); return true;
+    case DataType::int8: f(Codec<std::int8_t, int_to_float<std::int8_t>, int_of<std::int8_t>>{}); return true;
+    case DataType::uint8: f(Codec<std::uint8_t, int_to_float<std::uint8_t>, int_of<std::uint8_t>>{}); return true;
+    case DataType::int32: f(Codec<std::int32_t, int_to_float<std::int32_t>, int_of<std::int32_t>>{}); return true;
+    case DataType::int64: f(Codec<std::int64_t, int_to_float<std::int64_t>, int_of<std::int64_t>>{}); return true;
+    case DataType::boolean: f(Codec<std::uint8_t, bool_to_float, float_to_bool>{}); return true;
+    case DataType::not_set:
+    case DataType::tf32: return false;
+  }
+  return false;
+}
+
+#if defined(__x86_64__)
+const bool kHasF16c = __builtin_cpu_supports("f16c") != 0;
+
+/// fp16 runs of eight by the processor's own conversion: to nearest even, like ours. NaN payloads may differ from ours in
+/// nothing: both keep the upper bits and set the quiet one.
+__attribute__((target("avx,f16c"))) std::int64_t load_fp16_run(const std::uint16_t* src, std::int64_t n, float* dst) noexcept {
+  std::int64_t i = 0;
+  for (; i + 8 <= n; i += 8)
+    _mm256_storeu_ps(dst + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(src + i))));
+  return i;
+}
+__attribute__((target("avx,f16c"))) std::int64_t store_fp16_run(const float* src, std::int64_t n, std::uint16_t* dst) noexcept {
+  std::int64_t i = 0;
+  for (; i + 8 <= n; i += 8)
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(dst + i), _mm256_cvtps_ph(_mm256_loadu_ps(src + i), _MM_FROUND_TO_NEAREST_INT));
+  return i;
+}
+__attribute__((target("avx,f16c"))) std::int64_t round_fp16_run(float* x, std::int64_t n) noexcept {
+  std::int64_t i = 0;
+  for (; i + 8 <= n; i += 8)
+    _mm256_storeu_ps(x + i, _mm256_cvtph_ps(_mm256_cvtps_ph(_mm256_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT)));
+  return i;
+}
+#else
+constexpr bool kHasF16c = false;
+std::int64_t load_fp16_run(const std::uint16_t*, std::int64_t, float*) noexcept { return 0; }
+std::int64_t store_fp16_run(const float*, std::int64_t, std::uint16_t*) noexcept { return 0; }
+std::int64_t round_fp16_run(float*, std::int64_t) noexcept { return 0; }
+#endif
+
+bool is_aligned(const void* p, std::size_t to) noexcept { return reinterpret_cast<std::uintptr_t>(p) % to == 0; }
+
 }  // namespace
 
-float to_float(const void* s, DataType t) noexcept {
-  switch (t) {
-    case DataType::fp32: return get<float>(s);
-    case DataType::fp16: return fp16_to_float(get<std::uint16_t>(s));
-    case DataType::bf16: return bf16_to_float(get<std::uint16_t>(s));
-    case DataType::int8: return get<std::int8_t>(s);
-    case DataType::uint8: return get<std::uint8_t>(s);
-    case DataType::boolean: return get<std::uint8_t>(s) != 0 ? 1.0F : 0.0F;
-    case DataType::int32: return static_cast<float>(get<std::int32_t>(s));
-    case DataType::int64: return static_cast<float>(get<std::int64_t>(s));
-    default: return 0.0F;
-  }
+float to_float(const void* slot, DataType t) noexcept {
+  float v = 0.0F;
+  with_codec(t, [&](auto codec) { v = codec.load(get<typename decltype(codec)::Slot>(slot)); });
+  return v;
 }
-void from_float(float v, void* s, DataType t) noexcept {
-  switch (t) {
-    case DataType::fp32: return put(s, v);
-    case DataType::fp16: return put(s, float_to_fp16(v));
-    case DataType::bf16: return put(s, float_to_bf16(v));
-    case DataType::int8: return put(s, saturate<std::int8_t>(v));
-    case DataType::uint8: return put(s, saturate<std::uint8_t>(v));
-    case DataType::boolean: return put(s, static_cast<std::uint8_t>(v != 0));
-    case DataType::int32: return put(s, saturate<std::int32_t>(v));
-    case DataType::int64: return put(s, saturate<std::int64_t>(v));
-    default: return;
-  }
+
+void from_float(float v, void* slot, DataType t) noexcept {
+  with_codec(t, [&](auto codec) { put(slot, codec.save(v)); });
 }
+
+float fp4_to_float(const void* run, std::int64_t index) noexcept {
+  const std::uint8_t byte = static_cast<const std::uint8_t*>(run)[index / 2];
+  return e2m1_to_float(static_cast<std::uint8_t>(index % 2 == 0 ? byte & 0xFU : byte >> 4U));
+}
+
+void fp4_from_float(float v, void* run, std::int64_t index) noexcept {
+  std::uint8_t& byte = static_cast<std::uint8_t*>(run)[index / 2];
+  const std::uint32_t code = float_to_e2m1(v);
+  byte = static_cast<std::uint8_t>(index % 2 == 0 ? (byte & 0xF0U) | code : (byte & 0x0FU) | code << 4U);
+}
+
 float round_to(float v, DataType t) noexcept {
-  char slot[8];
-  from_float(v, slot, t);
-  return to_float(slot, t);
+  with_codec(t, [&](auto codec) { v = codec.load(codec.save(v)); });
+  return v;
 }
+
 void load_f32(const void* src, DataType t, std::int64_t stride, std::int64_t n, float* dst) noexcept {
-  const auto* p = static_cast<const char*>(src);
-  const std::int64_t step = stride * bytes_of(t);
-  for (std::int64_t i = 0; i < n; ++i) dst[i] = to_float(p + i * step, t);
+  if (t == DataType::fp32 && stride == 1) {
+    if (n > 0) std::memmove(dst, src, static_cast<std::size_t>(n) * sizeof(float));
+    return;
+  }
+  with_codec(t, [&](auto codec) {
+    using Slot = typename decltype(codec)::Slot;
+    if (!is_aligned(src, sizeof(Slot))) {
+      for (std::int64_t i = 0; i < n; ++i)
+        dst[i] = codec.load(get<Slot>(static_cast<const char*>(src) + i * stride * static_cast<std::int64_t>(sizeof(Slot))));
+      return;
+    }
+    const auto* p = static_cast<const Slot*>(src);
+    std::int64_t i = 0;
+    if (stride == 1) {
+      if constexpr (sizeof(Slot) == 2)
+        if (t == DataType::fp16 && kHasF16c) i = load_fp16_run(p, n, dst);
+      for (; i < n; ++i) dst[i] = codec.load(p[i]);
+      return;
+    }
+    for (; i < n; ++i) dst[i] = codec.load(p[i * stride]);
+  });
 }
+
 void store_f32(const float* src, DataType t, void* dst, std::int64_t stride, std::int64_t n) noexcept {
-  auto* p = static_cast<char*>(dst);
-  const std::int64_t step = stride * bytes_of(t);
-  for (std::int64_t i = 0; i < n; ++i) from_float(src[i], p + i * step, t);
-}
-void load_i32(const void* src, DataType t, std::int64_t stride, std::int64_t n, std::int32_t* dst) noexcept {
-  const auto* p = static_cast<const char*>(src);
-  const std::int64_t step = stride * bytes_of(t);
-  for (std::int64_t i = 0; i < n; ++i) {
-    const char* s = p + i * step;
-    dst[i] = t == DataType::int32   ? get<std::int32_t>(s)
-             : t == DataType::int64 ? clamp_to<std::int32_t>(get<std::int64_t>(s))
-                                    : saturate<std::int32_t>(to_float(s, t));
+  if (t == DataType::fp32 && stride == 1) {
+    if (n > 0) std::memmove(dst, src, static_cast<std::size_t>(n) * sizeof(float));
+    return;
   }
+  with_codec(t, [&](auto codec) {
+    using Slot = typename decltype(codec)::Slot;
+    if (!is_aligned(dst, sizeof(Slot))) {
+      for (std::int64_t i = 0; i < n; ++i)
+        put(static_cast<char*>(dst) + i * stride * static_cast<std::int64_t>(sizeof(Slot)), codec.save(src[i]));
+      return;
+    }
+    auto* p = static_cast<Slot*>(dst);
+    std::int64_t i = 0;
+    if (stride == 1) {
+      if constexpr (sizeof(Slot) == 2)
+        if (t == DataType::fp16 && kHasF16c) i = store_fp16_run(src, n, p);
+      for (; i < n; ++i) p[i] = codec.save(src[i]);
+      return;
+    }
+    for (; i < n; ++i) p[i * stride] = codec.save(src[i]);
+  });
 }
-void store_i32(const std::int32_t* src, DataType t, void* dst, std::int64_t stride, std::int64_t n) noexcept {
-  auto* p = static_cast<char*>(dst);
-  const std::int64_t step = stride * bytes_of(t);
-  for (std::int64_t i = 0; i < n; ++i) {
-    if (t == DataType::int32)
-      put(p + i * step, src[i]);
-    else if (t == DataType::int64)
-      put(p + i * step, static_cast<std::int64_t>(src[i]));
-    else
-      from_float(static_cast<float>(src[i]), p + i * step, t);
-  }
-}
+
 void round_f32(float* x, DataType t, std::int64_t n) noexcept {
   if (t == DataType::fp32) return;
-  for (std::int64_t i = 0; i < n; ++i) x[i] = round_to(x[i], t);
+  std::int64_t i = t == DataType::fp16 && kHasF16c ? round_fp16_run(x, n) : 0;
+  with_codec(t, [&](auto codec) {
+    for (; i < n; ++i) x[i] = codec.load(codec.save(x[i]));
+  });
+}
+
+void load_i32(const void* src, DataType t, std::int64_t stride, std::int64_t n, std::int32_t* dst) noexcept {
+  with_codec(t, [&](auto codec) {
+    using Slot = typename decltype(codec)::Slot;
+    for (std::int64_t i = 0; i < n; ++i) {
+      const auto v = get<Slot>(static_cast<const char*>(src) + i * stride * static_cast<std::int64_t>(sizeof(Slot)));
+      if constexpr (std::is_same_v<Slot, std::int64_t>)
+        dst[i] = static_cast<std::int32_t>(std::clamp<std::int64_t>(v, INT32_MIN, INT32_MAX));
+      else if constexpr (std::is_same_v<Slot, std::int32_t>)
+        dst[i] = v;
+      else
+        dst[i] = float_to_int<std::int32_t>(codec.load(v));
+    }
+  });
+}
+
+void store_i32(const std::int32_t* src, DataType t, void* dst, std::int64_t stride, std::int64_t n) noexcept {
+  with_codec(t, [&](auto codec) {
+    using Slot = typename decltype(codec)::Slot;
+    for (std::int64_t i = 0; i < n; ++i) {
+      char* to = static_cast<char*>(dst) + i * stride * static_cast<std::int64_t>(sizeof(Slot));
+      if constexpr (sizeof(Slot) >= 4 && std::is_integral_v<Slot>)
+        put(to, static_cast<Slot>(src[i]));
+      else
+        put(to, codec.save(static_cast<float>(src[i])));
+    }
+  });
 }
 
 }  // namespace verglas::numeric
