@@ -187,13 +187,16 @@ Memory spread(const Tensor& tensor, const Dims& declared_domain, const Dims& dom
   r.kernel_order = false;
   r.dims.assign(3, 1);
   r.strides.assign(3, 0);
+  const std::size_t missing = 3 - std::min<std::size_t>(3, tensor.dims.size());
+  const bool one_element = count_of(declared) == 1;
   std::size_t from = 0;
   const auto skip_units = [&] {
     while (from < memory.dims.size() && memory.dims[from] == 1) ++from;
   };
   for (std::size_t axis = 0; axis < 3; ++axis) {
-    // Extent 1 of a declared domain counts as full on M and N, and stays 1 on the batch.
-    const bool full = declared[axis] == declared_domain[axis] && (axis > 0 || declared[0] != 1);
+    // Where the declared domain has extent 1, an axis that the tensor has counts as full on M and N; a batch and a scalar stay 1.
+    const bool full =
+        declared[axis] == declared_domain[axis] && axis >= missing && !one_element && (axis > 0 || declared[0] != 1);
     if (!full && declared[axis] != 1) return {};
     if (!full || domain[axis] == 1) continue;
     skip_units();

@@ -81,15 +81,15 @@ std::string name_of(Pointwise mode) {
                                                       "logical_not",
                                                       "binary_select",
                                                       "gen_index",
-                                                      "relu_backward",
-                                                      "leaky_relu_backward",
-                                                      "sigmoid_backward",
-                                                      "tanh_backward",
-                                                      "elu_backward",
-                                                      "gelu_backward",
-                                                      "gelu_approx_tanh_backward",
-                                                      "softplus_backward",
-                                                      "swish_backward"};
+                                                      "relu_bwd",
+                                                      "leaky_relu_bwd",
+                                                      "sigmoid_bwd",
+                                                      "tanh_bwd",
+                                                      "elu_bwd",
+                                                      "gelu_bwd",
+                                                      "gelu_approx_tanh_bwd",
+                                                      "softplus_bwd",
+                                                      "swish_bwd"};
   return kNames[static_cast<int>(mode)];
 }
 

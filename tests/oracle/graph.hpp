@@ -72,7 +72,7 @@ inline constexpr int kPointwiseCount = static_cast<int>(Pointwise::swish_backwar
 
 /// How many operands a mode takes: 1, 2, or 3.
 int arity_of(Pointwise mode);
-/// "add_square", "relu_backward", …
+/// "add_square", "relu_bwd", …: the names of graph files.
 std::string name_of(Pointwise mode);
 
 enum class Reduction { add, norm1, amax, max, min, avg, mul, mul_no_zeros, norm2 };
@@ -96,7 +96,8 @@ struct Tensor {
   Format format = Format::fp32;
   bool is_virtual = false;
   bool is_output = false;
-  std::optional<double> value;   ///< pass-by-value scalar; no memory then
+  std::optional<double> value;   ///< scalar that is part of the graph; no memory then
+  bool is_host_scalar = false;   ///< scalar handed over by each call, in host memory whatever the engine
   std::optional<Memory> memory;  ///< inputs of a call
 };
 

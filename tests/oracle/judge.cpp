@@ -182,16 +182,15 @@ class Court {
   void look_at(const Part& p) {
     Buffer& b = buffers_.at(p.tensor);
     const Tensor& t = tensor(p.tensor);
-    if (b.device != DeviceKind::unknown && (b.device != options_.device || b.device_id != options_.device_id))
-      fault("device", p.tensor);
+    const DeviceKind home = t.is_host_scalar ? DeviceKind::cpu : options_.device;
+    const bool at_home = b.device == home && (home == DeviceKind::cpu || b.device_id == options_.device_id);
+    if (b.device != DeviceKind::unknown && !at_home) fault("device", p.tensor);
     if (b.format != t.format && !is_byte_carrier(t.format, b.format)) fault("dtype", p.tensor);
     bool sound = true;
     bool only_aux = true;
     for (const Part& q : parts_)
       if (q.tensor == p.tensor && q.role != Role::aux) only_aux = false;
-    const std::size_t declared = t.dims.size();
-    const bool extra_unit = declared == 2 && b.dims.size() == 3 && b.dims[0] == 1;
-    if (!only_aux && b.dims.size() != declared && !extra_unit) {
+    if (!only_aux && b.dims.size() != 2 && b.dims.size() != 3) {
       fault("rank", p.tensor);
       sound = false;
     }
@@ -275,10 +274,12 @@ class Court {
     }
     if (!live.l || !live.m || !live.n) return;
     const Dims domain{*live.l, *live.m, *live.n};
+    const std::size_t rank = tensor(p.tensor).dims.size();
     Dims want(3, 1);
     for (std::size_t i = 0; i < 3; ++i) {
-      bool full = declared[i] == declared_domain_[i];
+      bool full = declared[i] == declared_domain_[i] && i + rank >= 3;
       if (i == 0 || p.role == Role::reduction) full = full && declared[i] != 1;
+      if (p.role == Role::aux && all_ones(declared)) full = false;
       if (full) want[i] = domain[i];
     }
     if (p.role == Role::aux) {

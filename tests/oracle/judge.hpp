@@ -34,7 +34,7 @@ struct Binding {
 struct JudgeOptions {
   DeviceKind device = DeviceKind::cpu;
   int device_id = 0;
-  std::int64_t max_extent = std::numeric_limits<std::int64_t>::max();
+  std::int64_t max_extent = std::numeric_limits<std::int32_t>::max();
 };
 
 /// One broken rule. Rules:

@@ -324,7 +324,11 @@ Bound pointwise_fp32(Pointwise mode, const Attributes& attributes, std::span<con
       if (operands[2].can_be_zero()) r.include(y);
       return r;
     }
-    case Pointwise::relu_backward: return relu_backward(x, y, lower, attributes.relu_upper, slope);
+    case Pointwise::relu_backward: {
+      std::optional<double> upper = attributes.relu_upper;
+      if (upper) upper = fl32(*upper);
+      return relu_backward(x, y, lower, upper, slope);
+    }
     case Pointwise::leaky_relu_backward: {
       Bound r = Bound::nothing();
       if (y.number && y.hi > 0) r.include(masked(x, 1));
@@ -338,14 +342,18 @@ Bound pointwise_fp32(Pointwise mode, const Attributes& attributes, std::span<con
   const Curve curve = curve_of(mode, attributes, options);
   const bool rooted = mode == Pointwise::log || mode == Pointwise::rsqrt;
   if (arity_of(mode) == 1) {
-    const Bound r = stored(on_curve(curve, rooted ? non_negative(x) : x, options));
+    Bound r = stored(on_curve(curve, rooted ? non_negative(x) : x, options));
+    if (mode == Pointwise::swish && attributes.beta < 0) r = unsigned_zero(r);
     return options.approximate ? flushed(r) : r;
   }
   // Backward: the loss times a factor; the factor's own error first, then two roundings of the product.
   const Bound factor = stored(on_curve(curve, y, options));
   Bound r = over(x, factor, [](double a, double b) { return a * b; });
   if (!factor.is_exact()) r = loosened(r, 2);
-  if (y.number && (std::isinf(y.lo) || std::isinf(y.hi))) r.nan = true;  // inf · 0 inside a formula
+  if (y.number && (std::isinf(y.lo) || std::isinf(y.hi))) {
+    r = unsigned_zero(r);
+    r.nan = true;  // inf · 0 inside a formula
+  }
   return options.approximate ? flushed(r) : r;
 }
 

@@ -14,7 +14,7 @@ struct Options {
 /// One element of a node in fp32 arithmetic; operands already converted. Not for gen_index.
 Bound pointwise_fp32(Pointwise mode, const Attributes& attributes, std::span<const Bound> operands, const Options& options);
 
-/// The same in int32 arithmetic: wraps modulo 2^32, division by zero gives 0.
+/// The same in int32 arithmetic: wraps modulo 2^32; division by zero gives 0, and so does its remainder.
 Bound pointwise_int32(Pointwise mode, const Attributes& attributes, std::span<const Bound> operands);
 
 /// Whether the mode has a meaning in int32 arithmetic.

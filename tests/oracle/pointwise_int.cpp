@@ -28,7 +28,7 @@ std::int64_t unwrapped(Pointwise mode, const Attributes& attributes, std::int64_
     case Pointwise::sub: return x - y;
     case Pointwise::mul: return x * y;
     case Pointwise::div: return quotient;
-    case Pointwise::mod: return x - y * quotient;
+    case Pointwise::mod: return y == 0 ? 0 : x - y * quotient;
     case Pointwise::max: return x > y ? x : y;
     case Pointwise::min: return x < y ? x : y;
     case Pointwise::add_square: return x + integer(wrapped(y * y));

@@ -94,7 +94,7 @@ TEST(OracleJudge, OneBufferAlone) {
 
 TEST(OracleJudge, Ranks) {
   for (int t : {kA, kB, kY, kSum})
-    for (std::size_t rank : {0u, 1u, 2u, 4u})
+    for (std::size_t rank : {0u, 1u, 4u})
       EXPECT_TRUE(after(t,
                         [&](Buffer& b) {
                           b.dims.resize(rank, 1);
@@ -197,17 +197,95 @@ TEST(OracleJudge, OutputsKeepApart) {
 }
 
 TEST(OracleJudge, RankTwoIsRankThreeOfOneBatch) {
+  for (const bool declared_three : {false, true}) {
+    Graph g;
+    const auto dims = [&](std::int64_t rows, std::int64_t columns) {
+      return declared_three ? Dims{1, rows, columns} : Dims{rows, columns};
+    };
+    const int a = g.add(named("a", dims(3, 5)));
+    const int b = g.add(named("b", dims(5, 4)));
+    g.product(a, b, named("c", dims(3, 4), true));
+    std::vector<Binding> call = legal_call(g);
+    EXPECT_EQ(judge(g, call).text(), "legal");
+    call[0].buffer.dims = {3, 5};
+    call[0].buffer.strides = {5, 1};
+    EXPECT_EQ(judge(g, call).text(), "legal");
+    call[0].buffer.dims = {1, 3, 5};
+    call[0].buffer.strides = {15, 5, 1};
+    EXPECT_EQ(judge(g, call).text(), "legal");
+    call[0].buffer.dims = {2, 3, 5};
+    EXPECT_EQ(judge(g, call).text(), "extent.batch (a)");
+  }
+  // A batch that is not 1 cannot be left out.
+  EXPECT_TRUE(after(kA, [](Buffer& b) {
+                b.dims = {3, 5};
+                b.strides = {5, 1};
+              }).breaks("extent.output", "y"));
+}
+
+TEST(OracleJudge, DeclaredExtentOneIsFullUnlessScalarOrMissing) {
+  // Declared M = 1 and N = 4, called with M = 3.
+  const auto legal = [](Dims declared, Dims live) {
+    Graph g;
+    const int a = g.add(named("a", {1, 1, 5}));
+    const int b = g.add(named("b", {1, 5, 4}));
+    Tensor c = named("c", {1, 1, 4});
+    c.is_virtual = true;
+    const int product = g.product(a, b, c);
+    const int aux = g.add(named("aux", declared));
+    g.apply(Pointwise::add, {product, aux}, named("y", {1, 1, 4}, true));
+    std::vector<Binding> call = legal_call(g);
+    const Dims dims[] = {{1, 3, 5}, {1, 5, 4}, live, {1, 3, 4}};
+    for (std::size_t i = 0; i < call.size(); ++i) {
+      call[i].buffer.dims = dims[i];
+      call[i].buffer.strides = packed_strides(dims[i]);
+    }
+    return judge(g, call).legal();
+  };
+  EXPECT_TRUE(legal({1, 4}, {3, 4}));
+  EXPECT_FALSE(legal({1, 4}, {4}));
+  EXPECT_TRUE(legal({4}, {4}));
+  EXPECT_FALSE(legal({4}, {3, 4}));
+  EXPECT_TRUE(legal({1, 1, 1}, {1}));
+  EXPECT_FALSE(legal({1, 1, 1}, {3}));
+}
+
+TEST(OracleJudge, HostScalarsLieOnTheHost) {
   Graph g;
-  const int a = g.add(named("a", {3, 5}));
-  const int b = g.add(named("b", {5, 4}));
-  g.product(a, b, named("c", {3, 4}, true));
+  const int a = g.add(named("a", {2, 3}));
+  const int b = g.add(named("b", {3, 4}));
+  Tensor c = named("c", {2, 4});
+  c.is_virtual = true;
+  const int product = g.product(a, b, c);
+  Tensor alpha = named("alpha", {1});
+  alpha.is_host_scalar = true;
+  const int scalar = g.add(alpha);
+  g.apply(Pointwise::mul, {product, scalar}, named("y", {2, 4}, true));
   std::vector<Binding> call = legal_call(g);
-  EXPECT_EQ(judge(g, call).text(), "legal");
-  call[0].buffer.dims = {1, 3, 5};
-  call[0].buffer.strides = {15, 5, 1};
-  EXPECT_EQ(judge(g, call).text(), "legal");
-  call[0].buffer.dims = {2, 3, 5};
-  EXPECT_TRUE(judge(g, call).breaks("rank", "a"));
+  for (Binding& binding : call)
+    if (binding.uid != g.tensors[static_cast<std::size_t>(scalar)].uid) binding.buffer.device = DeviceKind::cuda;
+  JudgeOptions device;
+  device.device = DeviceKind::cuda;
+  EXPECT_EQ(judge(g, call, device).text(), "legal");
+  EXPECT_FALSE(judge(g, call).legal());
+  call[0].buffer.device_id = 1;
+  EXPECT_EQ(judge(g, call, device).text(), "device (a)");
+}
+
+TEST(OracleJudge, ExtentsStayBelowTwoToTheThirtyOne) {
+  const auto limit = [](std::int64_t k) {
+    Graph g;
+    const int a = g.add(named("a", {1, 1}));
+    const int b = g.add(named("b", {1, 1}));
+    g.product(a, b, named("c", {1, 1}, true));
+    std::vector<Binding> call = legal_call(g);
+    call[0].buffer.dims = {1, k};
+    call[1].buffer.dims = {k, 1};
+    call[0].buffer.strides = call[1].buffer.strides = {0, 0};
+    return judge(g, call).rules();
+  };
+  EXPECT_EQ(limit(2147483647), kLegal);
+  EXPECT_EQ(limit(2147483648), std::set<std::string>{"extent.large"});
 }
 
 TEST(OracleJudge, OneTensorInTwoRolesAnswersForBoth) {
