@@ -39,7 +39,8 @@ struct Image {
   std::string_view names;
 
   bool open() {
-    if (!read(bytes, 0, header) || std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_machine != kMachineCuda) return false;
+    if (!read(bytes, 0, header) || std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_machine != kMachineCuda)
+      return false;
     Elf64_Shdr strings{};
     if (!section(header.e_shstrndx, strings)) return false;
     names = slice(bytes, strings.sh_offset, strings.sh_size);
@@ -109,15 +110,16 @@ std::optional<CubinInfo> read_cubin(std::string_view bytes, std::string_view ker
     if (attribute == kRegisterCount) out.registers = static_cast<int>(value);
     if (attribute == kFrameSize) out.frame_bytes = static_cast<int>(value);
   });
-  each_record(image.content(".nv.info." + std::string(kernel)), [&](unsigned attribute, unsigned value, std::string_view payload) {
-    if (attribute == kBarrierCount) out.barriers = static_cast<int>(value & 0xff);
-    if (attribute != kParameterInfo) return;
-    std::uint16_t ordinal = 0;
-    std::uint32_t packed = 0;  // | size in bytes : 14 | … : 18 |
-    if (!read(payload, 4, ordinal) || !read(payload, 8, packed)) return;
-    if (out.parameter_bytes.size() <= ordinal) out.parameter_bytes.resize(ordinal + 1U);
-    out.parameter_bytes[ordinal] = static_cast<int>(packed >> 18);
-  });
+  each_record(image.content(".nv.info." + std::string(kernel)),
+              [&](unsigned attribute, unsigned value, std::string_view payload) {
+                if (attribute == kBarrierCount) out.barriers = static_cast<int>(value & 0xff);
+                if (attribute != kParameterInfo) return;
+                std::uint16_t ordinal = 0;
+                std::uint32_t packed = 0;  // | size in bytes : 14 | … : 18 |
+                if (!read(payload, 4, ordinal) || !read(payload, 8, packed)) return;
+                if (out.parameter_bytes.size() <= ordinal) out.parameter_bytes.resize(ordinal + 1U);
+                out.parameter_bytes[ordinal] = static_cast<int>(packed >> 18);
+              });
   return out;
 }
 

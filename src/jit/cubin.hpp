@@ -7,9 +7,9 @@ namespace verglas::jit {
 
 /// What a cubin says about one of its kernels, read from the ELF image itself and so independent of any compiler log.
 struct CubinInfo {
-  int sm = 0;                        ///< 90
-  int registers = 0;                 ///< per thread at entry
-  int frame_bytes = 0;               ///< local memory of one thread: spills and stack
+  int sm = 0;           ///< 90
+  int registers = 0;    ///< per thread at entry
+  int frame_bytes = 0;  ///< local memory of one thread: spills and stack
   int barriers = 0;
   std::vector<int> parameter_bytes;  ///< of each parameter, in order
 };

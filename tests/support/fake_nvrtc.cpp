@@ -40,9 +40,9 @@ struct FakeNvrtc::State {
 namespace {
 std::atomic<FakeNvrtc::State*> g_nvrtc{nullptr};
 
-#define ENTER(call)                                             \
-  FakeNvrtc::State& s = *g_nvrtc.load();                        \
-  std::unique_lock lock(s.mutex);                               \
+#define ENTER(call)                      \
+  FakeNvrtc::State& s = *g_nvrtc.load(); \
+  std::unique_lock lock(s.mutex);        \
   if (const nvrtcResult failure = s.enter(#call); failure != NVRTC_SUCCESS) return failure
 
 nvrtcResult nvrtcVersion(int* major, int* minor) {
@@ -62,8 +62,8 @@ nvrtcResult nvrtcGetSupportedArchs(int* archs) {
   archs[1] = 90;
   return NVRTC_SUCCESS;
 }
-nvrtcResult nvrtcCreateProgram(nvrtcProgram* program, const char* source, const char* name, int header_count, const char* const* texts,
-                               const char* const* names) {
+nvrtcResult nvrtcCreateProgram(nvrtcProgram* program, const char* source, const char* name, int header_count,
+                               const char* const* texts, const char* const* names) {
   ENTER(nvrtcCreateProgram);
   FakeNvrtc::State::Program p;
   p.kernel = std::string(name, std::strlen(name) - 3);
@@ -122,18 +122,20 @@ const char* nvrtcGetErrorString(nvrtcResult code) {
 }
 }  // namespace
 
-FakeNvrtc::FakeNvrtc(int major, int minor, std::string build) : state_(std::make_unique<State>()), override_([&] {
-  NvrtcTable& t = state_->table;
+FakeNvrtc::FakeNvrtc(int major, int minor, std::string build)
+    : state_(std::make_unique<State>()), override_([&] {
+        NvrtcTable& t = state_->table;
 #define VERGLAS_NVRTC_CALL(name, parameters) t.name = support::name;
 #include "cuda/nvrtc_calls.def"
 #undef VERGLAS_NVRTC_CALL
-  t.nvrtcGetErrorString = nvrtcGetErrorString;
-  t.major = major;
-  t.minor = minor;
-  t.build = std::move(build);
-  if (g_nvrtc.exchange(state_.get())) std::abort();
-  return &t;
-}()) {}
+        t.nvrtcGetErrorString = nvrtcGetErrorString;
+        t.major = major;
+        t.minor = minor;
+        t.build = std::move(build);
+        if (g_nvrtc.exchange(state_.get())) std::abort();
+        return &t;
+      }()) {
+}
 FakeNvrtc::~FakeNvrtc() { g_nvrtc.store(nullptr); }
 
 const NvrtcTable& FakeNvrtc::table() const { return state_->table; }

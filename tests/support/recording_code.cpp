@@ -55,13 +55,16 @@ CUresult read_config(State& s, const State::Function& f, const CUlaunchConfig& c
   out.stream = config.hStream;
   out.attributes.assign(config.attrs, config.attrs + config.numAttrs);
   for (const CUlaunchAttribute& a : out.attributes) {
-    if (a.id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) out.cluster = {a.value.clusterDim.x, a.value.clusterDim.y, a.value.clusterDim.z};
-    if (a.id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION) out.programmatic = a.value.programmaticStreamSerializationAllowed != 0;
+    if (a.id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
+      out.cluster = {a.value.clusterDim.x, a.value.clusterDim.y, a.value.clusterDim.z};
+    if (a.id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
+      out.programmatic = a.value.programmaticStreamSerializationAllowed != 0;
   }
   const auto product = [](const Dim3& d) { return std::uint64_t{d[0]} * d[1] * d[2]; };
   REQUIRE(product(out.grid) > 0 && product(out.block) > 0 && product(out.block) <= 1024, CUDA_ERROR_INVALID_VALUE);
   REQUIRE(out.grid[0] <= 0x7fffffff && out.grid[1] <= 65535 && out.grid[2] <= 65535, CUDA_ERROR_INVALID_VALUE);
-  REQUIRE(out.smem_bytes <= static_cast<unsigned>(limit_of(kernel.max_dynamic_smem, f.device, kDefaultDynamicSmem)), CUDA_ERROR_INVALID_VALUE);
+  REQUIRE(out.smem_bytes <= static_cast<unsigned>(limit_of(kernel.max_dynamic_smem, f.device, kDefaultDynamicSmem)),
+          CUDA_ERROR_INVALID_VALUE);
   const unsigned most = limit_of(kernel.non_portable_cluster, f.device, 0) ? 16 : 8;
   REQUIRE(product(out.cluster) > 0 && product(out.cluster) <= most, CUDA_ERROR_INVALID_CLUSTER_SIZE);
   for (std::size_t i = 0; i < 3; ++i) REQUIRE(out.grid[i] % out.cluster[i] == 0, CUDA_ERROR_INVALID_CLUSTER_SIZE);
@@ -74,8 +77,8 @@ CUresult read_parameters(const State::Kernel& kernel, void** parameters, void** 
   if (extra) {
     const std::byte* at = nullptr;
     std::size_t bytes = 0;
-    for (; id(*extra) != 0; extra += 2) {  // CU_LAUNCH_PARAM_END
-      if (id(extra[0]) == 1) at = static_cast<const std::byte*>(extra[1]);     // …_BUFFER_POINTER
+    for (; id(*extra) != 0; extra += 2) {                                         // CU_LAUNCH_PARAM_END
+      if (id(extra[0]) == 1) at = static_cast<const std::byte*>(extra[1]);        // …_BUFFER_POINTER
       if (id(extra[0]) == 2) bytes = *static_cast<const std::size_t*>(extra[1]);  // …_BUFFER_SIZE
     }
     REQUIRE(at, CUDA_ERROR_INVALID_VALUE);
@@ -92,7 +95,8 @@ CUresult read_parameters(const State::Kernel& kernel, void** parameters, void** 
 
 }  // namespace
 
-CUresult Calls::cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option*, void**, unsigned, CUlibraryOption*, void**, unsigned) {
+CUresult Calls::cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option*, void**, unsigned, CUlibraryOption*, void**,
+                                  unsigned) {
   ENTER(cuLibraryLoadData);
   REQUIRE(code, CUDA_ERROR_INVALID_VALUE);
   if (const CUresult r = s.unsafe_in_capture(); r != CUDA_SUCCESS) return r;
@@ -174,10 +178,13 @@ CUresult Calls::cuKernelSetAttribute(CUfunction_attribute attribute, int value, 
   REQUIRE(s.known(device), CUDA_ERROR_INVALID_DEVICE);
   switch (attribute) {
     case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
-      REQUIRE(value >= 0 && value <= s.devices[static_cast<std::size_t>(device)].facts.smem_optin_bytes, CUDA_ERROR_INVALID_VALUE);
+      REQUIRE(value >= 0 && value <= s.devices[static_cast<std::size_t>(device)].facts.smem_optin_bytes,
+              CUDA_ERROR_INVALID_VALUE);
       it->second.max_dynamic_smem[device] = value;
       return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED: it->second.non_portable_cluster[device] = value; return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED:
+      it->second.non_portable_cluster[device] = value;
+      return CUDA_SUCCESS;
     case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT: return CUDA_SUCCESS;
     default: return CUDA_ERROR_INVALID_VALUE;
   }
@@ -203,7 +210,9 @@ CUresult Calls::cuFuncGetAttribute(int* value, CUfunction_attribute attribute, C
     case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
     case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES: *value = 0; break;
     case CU_FUNC_ATTRIBUTE_BINARY_VERSION: *value = 90; break;
-    case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: *value = limit_of(kernel.max_dynamic_smem, it->second.device, kDefaultDynamicSmem); break;
+    case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
+      *value = limit_of(kernel.max_dynamic_smem, it->second.device, kDefaultDynamicSmem);
+      break;
     default: return CUDA_ERROR_INVALID_VALUE;
   }
   return CUDA_SUCCESS;
@@ -234,7 +243,9 @@ CUresult Calls::cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction functi
     REQUIRE(it != s.functions.end() && it->second.device == device, CUDA_ERROR_INVALID_HANDLE);
     REQUIRE(s.check_stream(config->hStream) == CUDA_SUCCESS, s.check_stream(config->hStream));
     if (const CUresult r = read_config(s, it->second, *config, launch); r != CUDA_SUCCESS) return r;
-    if (const CUresult r = read_parameters(s.kernels.at(it->second.kernel), parameters, extra, launch.parameters); r != CUDA_SUCCESS) return r;
+    if (const CUresult r = read_parameters(s.kernels.at(it->second.kernel), parameters, extra, launch.parameters);
+        r != CUDA_SUCCESS)
+      return r;
     if (auto* capture = s.capture_of(config->hStream)) {
       if (capture->invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
       if (!it->second.loaded) {  // lazy loading inside a capture
@@ -278,8 +289,9 @@ bool is_float(CUtensorMapDataType type) { return type >= CU_TENSOR_MAP_DATA_TYPE
 // Limits as documented at cuTensorMapEncodeTiled in cuda.h of CUDA 13.0.
 CUresult Calls::cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, std::uint32_t rank, void* address,
                                        const std::uint64_t* extents, const std::uint64_t* strides, const std::uint32_t* box,
-                                       const std::uint32_t* element_strides, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
-                                       CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill) {
+                                       const std::uint32_t* element_strides, CUtensorMapInterleave interleave,
+                                       CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion,
+                                       CUtensorMapFloatOOBfill fill) {
   ENTER(cuTensorMapEncodeTiled);
   const CUresult no = CUDA_ERROR_INVALID_VALUE;
   REQUIRE(map && id(map) % 64 == 0, no);

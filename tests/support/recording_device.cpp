@@ -33,7 +33,8 @@ CUresult State::unsafe_in_capture() {
   for (auto& [handle, stream] : streams) {
     if (!stream.capture || stream.capture->mode == CU_STREAM_CAPTURE_MODE_RELAXED) continue;
     const bool ours = stream.capture->by == std::this_thread::get_id();
-    const bool forbids = ours || (stream.capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL && t_capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL);
+    const bool forbids =
+        ours || (stream.capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL && t_capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL);
     if (!forbids) continue;
     stream.capture->invalid = true;
     forbidden = true;
@@ -235,7 +236,7 @@ CUresult Calls::cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* stat
   ENTER(cuStreamIsCapturing);
   REQUIRE(default_stream(stream) || s.streams.count(id(stream)), CUDA_ERROR_INVALID_HANDLE);
   const auto* capture = s.capture_of(stream);
-  *status = !capture ? CU_STREAM_CAPTURE_STATUS_NONE
+  *status = !capture           ? CU_STREAM_CAPTURE_STATUS_NONE
             : capture->invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
                                : CU_STREAM_CAPTURE_STATUS_ACTIVE;
   return CUDA_SUCCESS;

@@ -61,28 +61,42 @@ RecordingDriver::State::Allocation* RecordingDriver::State::holding(CUdeviceptr 
   return at - it->first <= it->second.bytes && it->second.bytes - (at - it->first) >= bytes ? &it->second : nullptr;
 }
 
-RecordingDriver::RecordingDriver(std::vector<FakeDevice> devices, int version) : state_(std::make_unique<State>()), override_([&] {
-  State& s = *state_;
+RecordingDriver::RecordingDriver(std::vector<FakeDevice> devices, int version)
+    : state_(std::make_unique<State>()), override_([&] {
+        State& s = *state_;
 #define VERGLAS_DRIVER_CALL(name, symbol, parameters) s.table.name = Calls::name;
 #include "cuda/driver_calls.def"
 #undef VERGLAS_DRIVER_CALL
-  s.table.version = s.version = version;
-  s.generation = ++g_generation;
-  s.initialised = true;  // cuda::driver() answers initialised drivers only
-  for (FakeDevice& facts : devices) s.devices.push_back({std::move(facts), 0, 0});
-  if (g_state.exchange(&s, std::memory_order_acq_rel)) std::abort();  // two at a time cannot work
-  return &s.table;
-}()) {}
+        s.table.version = s.version = version;
+        s.generation = ++g_generation;
+        s.initialised = true;  // cuda::driver() answers initialised drivers only
+        for (FakeDevice& facts : devices) s.devices.push_back({std::move(facts), 0, 0});
+        if (g_state.exchange(&s, std::memory_order_acq_rel)) std::abort();  // two at a time cannot work
+        return &s.table;
+      }()) {
+}
 
 RecordingDriver::~RecordingDriver() { g_state.store(nullptr, std::memory_order_release); }
 
 const DriverTable& RecordingDriver::table() const { return state_->table; }
 
 #define VERGLAS_LOCK const std::lock_guard lock(state_->mutex)
-std::vector<Launch> RecordingDriver::launches() const { VERGLAS_LOCK; return state_->launches; }
-std::vector<Memset> RecordingDriver::memsets() const { VERGLAS_LOCK; return state_->memsets; }
-std::vector<Copy> RecordingDriver::copies() const { VERGLAS_LOCK; return state_->copies; }
-std::vector<std::string> RecordingDriver::calls() const { VERGLAS_LOCK; return state_->calls; }
+std::vector<Launch> RecordingDriver::launches() const {
+  VERGLAS_LOCK;
+  return state_->launches;
+}
+std::vector<Memset> RecordingDriver::memsets() const {
+  VERGLAS_LOCK;
+  return state_->memsets;
+}
+std::vector<Copy> RecordingDriver::copies() const {
+  VERGLAS_LOCK;
+  return state_->copies;
+}
+std::vector<std::string> RecordingDriver::calls() const {
+  VERGLAS_LOCK;
+  return state_->calls;
+}
 int RecordingDriver::count(std::string_view call) const {
   VERGLAS_LOCK;
   return static_cast<int>(std::count(state_->calls.begin(), state_->calls.end(), call));
@@ -110,21 +124,36 @@ LiveObjects RecordingDriver::live() const {
   n.graph_executables = static_cast<int>(state_->executables.size());
   return n;
 }
-int RecordingDriver::context_depth() const { VERGLAS_LOCK; return static_cast<int>(state_->contexts().size()); }
+int RecordingDriver::context_depth() const {
+  VERGLAS_LOCK;
+  return static_cast<int>(state_->contexts().size());
+}
 CUcontext RecordingDriver::primary_context(int device) const { return state_->primary(device); }
 void RecordingDriver::fail_next(std::string_view call, CUresult code, int after) {
   VERGLAS_LOCK;
   state_->failures.push_back({std::string(call), code, after});
 }
-void RecordingDriver::fail_call(int index, CUresult code) { VERGLAS_LOCK; state_->indexed_failure.emplace(index, code); }
-bool RecordingDriver::failure_pending() const { VERGLAS_LOCK; return state_->indexed_failure || !state_->failures.empty(); }
+void RecordingDriver::fail_call(int index, CUresult code) {
+  VERGLAS_LOCK;
+  state_->indexed_failure.emplace(index, code);
+}
+bool RecordingDriver::failure_pending() const {
+  VERGLAS_LOCK;
+  return state_->indexed_failure || !state_->failures.empty();
+}
 void RecordingDriver::clear_failures() {
   VERGLAS_LOCK;
   state_->indexed_failure.reset();
   state_->failures.clear();
 }
-void RecordingDriver::declare_kernel(std::string name, std::vector<int> bytes) { VERGLAS_LOCK; state_->declared[std::move(name)] = std::move(bytes); }
-void RecordingDriver::on_launch(std::function<void(const Launch&)> run) { VERGLAS_LOCK; state_->run = std::move(run); }
+void RecordingDriver::declare_kernel(std::string name, std::vector<int> bytes) {
+  VERGLAS_LOCK;
+  state_->declared[std::move(name)] = std::move(bytes);
+}
+void RecordingDriver::on_launch(std::function<void(const Launch&)> run) {
+  VERGLAS_LOCK;
+  state_->run = std::move(run);
+}
 
 TensorMapRecord record_of(const CUtensorMap& map) {
   TensorMapRecord r;

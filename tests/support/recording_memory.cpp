@@ -64,7 +64,8 @@ CUresult fill(State& s, Memset m) {
     return CUDA_SUCCESS;
   }
   auto* at = reinterpret_cast<unsigned char*>(m.to);
-  for (std::size_t i = 0; i < m.bytes; ++i) at[i] = static_cast<unsigned char>(m.value >> 8 * (i % static_cast<unsigned>(m.unit_bytes)));
+  for (std::size_t i = 0; i < m.bytes; ++i)
+    at[i] = static_cast<unsigned char>(m.value >> 8 * (i % static_cast<unsigned>(m.unit_bytes)));
   s.memsets.push_back(m);
   return CUDA_SUCCESS;
 }
