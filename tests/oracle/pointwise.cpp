@@ -75,7 +75,8 @@ double worst_slack(const Curve& curve, const Bound& x, const std::vector<double>
     if (std::isfinite(p)) worst = std::max(worst, curve.slack(p));
   const double lo = std::max(x.lo, -100.0), hi = std::min(x.hi, 100.0);
   if (hi - lo <= 1e-3) return x.is_exact() ? worst : 1.01 * worst;
-  for (int i = 0; i <= 64; ++i) worst = std::max(worst, curve.slack(lo + (hi - lo) * i / 64));
+  const int steps = hi - lo < 0.1 ? 4 : 64;
+  for (int i = 0; i <= steps; ++i) worst = std::max(worst, curve.slack(lo + (hi - lo) * i / steps));
   return 1.1 * worst;
 }
 
@@ -93,7 +94,7 @@ Bound on_curve(const Curve& curve, const Bound& x, const Options& options) {
     const bool special = x.is_exact() && ((p == 0 && curve.exact_at_zero) || std::isinf(p));
     r.include(v, special ? 0 : options.ulps * (ulp32(v) + slack));
     // Where an exponential underflows, a formula in fp32 may give anything down to 0.
-    const double under = kSmallestNormal * (1 + std::fabs(p));
+    const double under = kSmallestNormal * (1 + std::min(std::fabs(p), 1e6));
     if (!special && std::fabs(p) >= 1 && std::fabs(v) < under) {
       r.include(std::copysign(0.0, v));
       r.include(v + std::copysign(under, v));
@@ -344,6 +345,9 @@ Bound pointwise_fp32(Pointwise mode, const Attributes& attributes, std::span<con
   if (arity_of(mode) == 1) {
     Bound r = stored(on_curve(curve, rooted ? non_negative(x) : x, options));
     if (mode == Pointwise::swish && attributes.beta < 0) r = unsigned_zero(r);
+    // βx may overflow although log(1 + e^βx)/β does not.
+    if (mode == Pointwise::softplus && x.number && fl32(std::max(x.lo * attributes.beta, x.hi * attributes.beta)) == kInf)
+      r.include(attributes.beta > 0 ? kInf : -kInf);
     return options.approximate ? flushed(r) : r;
   }
   // Backward: the loss times a factor; the factor's own error first, then two roundings of the product.
