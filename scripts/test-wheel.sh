@@ -6,6 +6,7 @@ cd "$(dirname "$0")/.."
 root=$PWD
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+export CXX=${CXX:-c++} # Python would name the same compiler otherwise than CMake does, and ccache then compiles all anew
 [ $# -gt 0 ] || set -- "${VERGLAS_PYTHON:-/usr/bin/python3}"
 
 for python in "$@"; do
