@@ -1,0 +1,39 @@
+#pragma once
+#include <cstdint>
+
+/// Where the scale of a block lies in a blob of layout F8_128x4: 128 rows by 4 columns of scales are one atom of 512 bytes.
+/// A row is a row of A (or of B: its N), a column is a block of K elements. Padding up to whole atoms belongs to the blob.
+///
+///     atom     byte = (r % 32) · 16 + (r % 128) / 32 · 4 + c % 4
+///     atoms    columns first, then rows, then batches
+namespace verglas::numeric {
+
+inline constexpr std::int64_t kScaleAtomRows = 128;
+inline constexpr std::int64_t kScaleAtomColumns = 4;
+inline constexpr std::int64_t kScaleAtomBytes = kScaleAtomRows * kScaleAtomColumns;
+
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) noexcept { return a / b + (a % b != 0); }
+
+struct ScaleShape {
+  std::int64_t batches = 1;
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;  ///< blocks along K: scale_columns(K, block)
+};
+
+/// Blocks of `block` elements along an axis of extent k; the last one may be short.
+constexpr std::int64_t scale_columns(std::int64_t k, std::int64_t block) noexcept { return ceil_div(k, block); }
+
+/// Bytes of the whole blob, padding included.
+constexpr std::int64_t scale_blob_bytes(const ScaleShape& s) noexcept {
+  return s.batches * ceil_div(s.rows, kScaleAtomRows) * ceil_div(s.columns, kScaleAtomColumns) * kScaleAtomBytes;
+}
+
+/// Byte of the scale of (batch, row, column); padding rows and columns have one too.
+constexpr std::int64_t scale_offset(const ScaleShape& s, std::int64_t batch, std::int64_t row, std::int64_t column) noexcept {
+  const std::int64_t row_atoms = ceil_div(s.rows, kScaleAtomRows);
+  const std::int64_t column_atoms = ceil_div(s.columns, kScaleAtomColumns);
+  const std::int64_t atom = (batch * row_atoms + row / kScaleAtomRows) * column_atoms + column / kScaleAtomColumns;
+  return atom * kScaleAtomBytes + row % 32 * 16 + row % kScaleAtomRows / 32 * 4 + column % kScaleAtomColumns;
+}
+
+}  // namespace verglas::numeric
