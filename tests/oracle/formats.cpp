@@ -56,8 +56,7 @@ double round_e8m0(double v) {
   if (v >= high) return high;
   const int exponent = std::ilogb(v);
   const double below = std::ldexp(1.0, exponent);
-  const bool up = v > 1.5 * below || (v == 1.5 * below && (exponent + 127) % 2 != 0);
-  return up ? 2 * below : below;
+  return v > below ? 2 * below : below;  // a scale is never below what it scales
 }
 
 double round_float(const Layout& l, bool saturate, double v) {
