@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "numeric/formats.hpp"
 
@@ -27,8 +28,10 @@ void put(void* p, T v) noexcept {
 template <class Bits, float (*Load)(Bits), Bits (*Save)(float)>
 struct Codec {
   using Slot = Bits;
-  static float load(Bits b) noexcept { return Load(b); }
-  static Bits save(float f) noexcept { return Save(f); }
+  [[gnu::always_inline]] static float load(Bits b) noexcept { return Load(b); }
+  [[gnu::always_inline]] static Bits save(float f) noexcept { return Save(f); }
+  [[gnu::always_inline]] static std::int32_t load_i32(Bits b) noexcept { return float_to_int<std::int32_t>(Load(b)); }
+  [[gnu::always_inline]] static Bits save_i32(std::int32_t v) noexcept { return Save(static_cast<float>(v)); }
 };
 template <class I>
 float int_to_float(I v) {
@@ -38,9 +41,21 @@ template <class I>
 I int_of(float f) {
   return float_to_int<I>(f);
 }
+/// Integer slots and integer lanes meet without a float between them: no bit is lost.
+template <class I>
+struct IntCodec : Codec<I, int_to_float<I>, int_of<I>> {
+  [[gnu::always_inline]] static std::int32_t load_i32(I v) noexcept {
+    if constexpr (sizeof(I) == 8) return static_cast<std::int32_t>(std::clamp<I>(v, INT32_MIN, INT32_MAX));
+    return static_cast<std::int32_t>(v);
+  }
+  [[gnu::always_inline]] static I save_i32(std::int32_t v) noexcept {
+    using L = std::numeric_limits<I>;
+    if constexpr (sizeof(I) == 1) return static_cast<I>(std::clamp<std::int32_t>(v, L::min(), L::max()));
+    return static_cast<I>(v);
+  }
+};
 float same(float f) { return f; }
 float bool_to_float(std::uint8_t b) { return b != 0 ? 1.0F : 0.0F; }
-std::uint8_t float_to_bool(float f) { return f != 0.0F ? 1 : 0; }  // NaN is not zero
 
 /// Calls f with the codec of t; false for types that are never stored.
 template <class F>
@@ -53,22 +68,66 @@ bool with_codec(DataType t, F&& f) {
     case DataType::fp8_e5m2: f(Codec<std::uint8_t, e5m2_to_float, float_to_e5m2>{}); return true;
     case DataType::fp8_e8m0: f(Codec<std::uint8_t, e8m0_to_float, float_to_e8m0>{}); return true;
     case DataType::fp4_e2m1: f(Codec<std::uint8_t, e2m1_to_float, float_to_e2m1>{}); return true;
-    case DataType::int8: f(Codec<std::int8_t, int_to_float<std::int8_t>, int_of<std::int8_t>>{}); return true;
-    case DataType::uint8: f(Codec<std::uint8_t, int_to_float<std::uint8_t>, int_of<std::uint8_t>>{}); return true;
-    case DataType::int32: f(Codec<std::int32_t, int_to_float<std::int32_t>, int_of<std::int32_t>>{}); return true;
-    case DataType::int64: f(Codec<std::int64_t, int_to_float<std::int64_t>, int_of<std::int64_t>>{}); return true;
-    case DataType::boolean: f(Codec<std::uint8_t, bool_to_float, float_to_bool>{}); return true;
+    case DataType::int8: f(IntCodec<std::int8_t>{}); return true;
+    case DataType::uint8: f(IntCodec<std::uint8_t>{}); return true;
+    case DataType::int32: f(IntCodec<std::int32_t>{}); return true;
+    case DataType::int64: f(IntCodec<std::int64_t>{}); return true;
+    case DataType::boolean: f(Codec<std::uint8_t, bool_to_float, float_to_boolean>{}); return true;
     case DataType::not_set:
     case DataType::tf32: return false;
   }
   return false;
 }
 
-#if defined(__x86_64__)
-const bool kHasF16c = __builtin_cpu_supports("f16c") != 0;
+/// Runs of unit stride, which the compiler vectorises; `always_inline`, so that a caller's instruction set is theirs.
+template <class C>
+[[gnu::always_inline]] inline void load_run(const typename C::Slot* src, std::int64_t n, float* dst) noexcept {
+  for (std::int64_t i = 0; i < n; ++i) dst[i] = C::load(src[i]);
+}
+template <class C>
+[[gnu::always_inline]] inline void store_run(const float* src, std::int64_t n, typename C::Slot* dst) noexcept {
+  for (std::int64_t i = 0; i < n; ++i) dst[i] = C::save(src[i]);
+}
+template <class C>
+[[gnu::always_inline]] inline void round_run(float* x, std::int64_t n) noexcept {
+  for (std::int64_t i = 0; i < n; ++i) x[i] = C::load(C::save(x[i]));
+}
+template <class C>
+[[gnu::always_inline]] inline void load_i32_run(const typename C::Slot* src, std::int64_t n, std::int32_t* dst) noexcept {
+  for (std::int64_t i = 0; i < n; ++i) dst[i] = C::load_i32(src[i]);
+}
+template <class C>
+[[gnu::always_inline]] inline void store_i32_run(const std::int32_t* src, std::int64_t n, typename C::Slot* dst) noexcept {
+  for (std::int64_t i = 0; i < n; ++i) dst[i] = C::save_i32(src[i]);
+}
 
-/// fp16 runs of eight by the processor's own conversion: to nearest even, like ours. NaN payloads may differ from ours in
-/// nothing: both keep the upper bits and set the quiet one.
+#if defined(__x86_64__)
+// Chosen by hand and not by target_clones, whose resolvers run before a sanitizer's runtime is up.
+const bool kHasF16c = __builtin_cpu_supports("f16c") != 0;
+const bool kHasAvx2 = __builtin_cpu_supports("avx2") != 0;
+
+template <class C>
+[[gnu::target("avx2")]] void load_run_avx2(const typename C::Slot* src, std::int64_t n, float* dst) noexcept {
+  load_run<C>(src, n, dst);
+}
+template <class C>
+[[gnu::target("avx2")]] void store_run_avx2(const float* src, std::int64_t n, typename C::Slot* dst) noexcept {
+  store_run<C>(src, n, dst);
+}
+template <class C>
+[[gnu::target("avx2")]] void round_run_avx2(float* x, std::int64_t n) noexcept {
+  round_run<C>(x, n);
+}
+template <class C>
+[[gnu::target("avx2")]] void load_i32_run_avx2(const typename C::Slot* src, std::int64_t n, std::int32_t* dst) noexcept {
+  load_i32_run<C>(src, n, dst);
+}
+template <class C>
+[[gnu::target("avx2")]] void store_i32_run_avx2(const std::int32_t* src, std::int64_t n, typename C::Slot* dst) noexcept {
+  store_i32_run<C>(src, n, dst);
+}
+
+/// fp16 runs of eight by the processor's own conversion: to nearest even like ours, and NaN as ours (upper bits kept, quiet).
 __attribute__((target("avx,f16c"))) std::int64_t load_fp16_run(const std::uint16_t* src, std::int64_t n, float* dst) noexcept {
   std::int64_t i = 0;
   for (; i + 8 <= n; i += 8)
@@ -89,6 +148,17 @@ __attribute__((target("avx,f16c"))) std::int64_t round_fp16_run(float* x, std::i
 }
 #else
 constexpr bool kHasF16c = false;
+constexpr bool kHasAvx2 = false;
+template <class C>
+void load_run_avx2(const typename C::Slot*, std::int64_t, float*) noexcept {}
+template <class C>
+void store_run_avx2(const float*, std::int64_t, typename C::Slot*) noexcept {}
+template <class C>
+void round_run_avx2(float*, std::int64_t) noexcept {}
+template <class C>
+void load_i32_run_avx2(const typename C::Slot*, std::int64_t, std::int32_t*) noexcept {}
+template <class C>
+void store_i32_run_avx2(const std::int32_t*, std::int64_t, typename C::Slot*) noexcept {}
 std::int64_t load_fp16_run(const std::uint16_t*, std::int64_t, float*) noexcept { return 0; }
 std::int64_t store_fp16_run(const float*, std::int64_t, std::uint16_t*) noexcept { return 0; }
 std::int64_t round_fp16_run(float*, std::int64_t) noexcept { return 0; }
@@ -141,7 +211,8 @@ void load_f32(const void* src, DataType t, std::int64_t stride, std::int64_t n, 
     if (stride == 1) {
       if constexpr (sizeof(Slot) == 2)
         if (t == DataType::fp16 && kHasF16c) i = load_fp16_run(p, n, dst);
-      for (; i < n; ++i) dst[i] = codec.load(p[i]);
+      using C = decltype(codec);
+      kHasAvx2 ? load_run_avx2<C>(p + i, n - i, dst + i) : load_run<C>(p + i, n - i, dst + i);
       return;
     }
     for (; i < n; ++i) dst[i] = codec.load(p[i * stride]);
@@ -165,7 +236,8 @@ void store_f32(const float* src, DataType t, void* dst, std::int64_t stride, std
     if (stride == 1) {
       if constexpr (sizeof(Slot) == 2)
         if (t == DataType::fp16 && kHasF16c) i = store_fp16_run(src, n, p);
-      for (; i < n; ++i) p[i] = codec.save(src[i]);
+      using C = decltype(codec);
+      kHasAvx2 ? store_run_avx2<C>(src + i, n - i, p + i) : store_run<C>(src + i, n - i, p + i);
       return;
     }
     for (; i < n; ++i) p[i * stride] = codec.save(src[i]);
@@ -174,37 +246,38 @@ void store_f32(const float* src, DataType t, void* dst, std::int64_t stride, std
 
 void round_f32(float* x, DataType t, std::int64_t n) noexcept {
   if (t == DataType::fp32) return;
-  std::int64_t i = t == DataType::fp16 && kHasF16c ? round_fp16_run(x, n) : 0;
+  const std::int64_t i = t == DataType::fp16 && kHasF16c ? round_fp16_run(x, n) : 0;
   with_codec(t, [&](auto codec) {
-    for (; i < n; ++i) x[i] = codec.load(codec.save(x[i]));
+    using C = decltype(codec);
+    kHasAvx2 ? round_run_avx2<C>(x + i, n - i) : round_run<C>(x + i, n - i);
   });
 }
 
 void load_i32(const void* src, DataType t, std::int64_t stride, std::int64_t n, std::int32_t* dst) noexcept {
   with_codec(t, [&](auto codec) {
-    using Slot = typename decltype(codec)::Slot;
-    for (std::int64_t i = 0; i < n; ++i) {
-      const auto v = get<Slot>(static_cast<const char*>(src) + i * stride * static_cast<std::int64_t>(sizeof(Slot)));
-      if constexpr (std::is_same_v<Slot, std::int64_t>)
-        dst[i] = static_cast<std::int32_t>(std::clamp<std::int64_t>(v, INT32_MIN, INT32_MAX));
-      else if constexpr (std::is_same_v<Slot, std::int32_t>)
-        dst[i] = v;
-      else
-        dst[i] = float_to_int<std::int32_t>(codec.load(v));
+    using C = decltype(codec);
+    using Slot = typename C::Slot;
+    if (stride == 1 && is_aligned(src, sizeof(Slot))) {
+      const auto* p = static_cast<const Slot*>(src);
+      kHasAvx2 ? load_i32_run_avx2<C>(p, n, dst) : load_i32_run<C>(p, n, dst);
+      return;
     }
+    for (std::int64_t i = 0; i < n; ++i)
+      dst[i] = C::load_i32(get<Slot>(static_cast<const char*>(src) + i * stride * static_cast<std::int64_t>(sizeof(Slot))));
   });
 }
 
 void store_i32(const std::int32_t* src, DataType t, void* dst, std::int64_t stride, std::int64_t n) noexcept {
   with_codec(t, [&](auto codec) {
-    using Slot = typename decltype(codec)::Slot;
-    for (std::int64_t i = 0; i < n; ++i) {
-      char* to = static_cast<char*>(dst) + i * stride * static_cast<std::int64_t>(sizeof(Slot));
-      if constexpr (sizeof(Slot) >= 4 && std::is_integral_v<Slot>)
-        put(to, static_cast<Slot>(src[i]));
-      else
-        put(to, codec.save(static_cast<float>(src[i])));
+    using C = decltype(codec);
+    using Slot = typename C::Slot;
+    if (stride == 1 && is_aligned(dst, sizeof(Slot))) {
+      auto* p = static_cast<Slot*>(dst);
+      kHasAvx2 ? store_i32_run_avx2<C>(src, n, p) : store_i32_run<C>(src, n, p);
+      return;
     }
+    for (std::int64_t i = 0; i < n; ++i)
+      put(static_cast<char*>(dst) + i * stride * static_cast<std::int64_t>(sizeof(Slot)), C::save_i32(src[i]));
   });
 }
 
