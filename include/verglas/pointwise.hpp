@@ -70,12 +70,12 @@ std::optional<PointwiseMode> pointwise_from_name(std::string_view name) noexcept
 
 /// Parameters of the modes that have any; the others ignore them.
 struct PointwiseParameters {
-  std::optional<float> lower_clip;      ///< relu, relu_bwd; 0 when neither this nor a slope is given
-  std::optional<float> upper_clip;      ///< relu, relu_bwd; none by default
-  std::optional<float> negative_slope;  ///< relu, relu_bwd: optional; leaky_relu and its backward: required
-  float alpha = 1.0F;                   ///< elu, elu_bwd
-  float beta = 1.0F;                    ///< swish, softplus and their backward modes
-  int axis = -1;                        ///< gen_index: which axis of the tensor
+  std::optional<float> lower_clip = {};      ///< relu, relu_bwd; 0 when neither this nor a slope is given
+  std::optional<float> upper_clip = {};      ///< relu, relu_bwd; none by default
+  std::optional<float> negative_slope = {};  ///< relu, relu_bwd: optional; leaky_relu and its backward: required
+  float alpha = 1.0F;                        ///< elu, elu_bwd
+  float beta = 1.0F;                         ///< swish, softplus and their backward modes
+  int axis = -1;                             ///< gen_index: which axis of the tensor
   friend bool operator==(const PointwiseParameters&, const PointwiseParameters&) = default;
 };
 

@@ -1,12 +1,13 @@
 #include "engine/cpu/launcher.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
-#include <cstring>
-#include <new>
 #include <thread>
 
 #include "base/parallel_for.hpp"
+#include "engine/cpu/arena.hpp"
 #include "engine/cpu/pointwise.hpp"
 #include "engine/cpu/reduce.hpp"
 #include "numeric/convert.hpp"
@@ -17,39 +18,25 @@ namespace {
 using recipe::Binding;
 using recipe::RoleView;
 
-constexpr std::int64_t kTileM = 192, kTileN = 512;
+/// Largest tile. Every tile packs its operands anew, so larger is cheaper for the product; small ones keep its epilogue in cache.
+constexpr std::int64_t kLongEdge = 1024, kShortEdge = 512;
+/// From this depth on the product outweighs the epilogue.
+constexpr std::int64_t kDeep = 1024;
+constexpr std::int64_t kLeastM = 64, kLeastN = 128;
 /// A step takes its result, up to three converted operands and a converted result; a role takes one.
 constexpr int kMaxSlots = 5 * chain::kMaxSteps + 2 * chain::kMaxRoles;
 
-/// Scratch of one thread, kept between calls: the call path allocates only while a thread's scratch still grows.
-class Arena {
- public:
-  float* take(std::size_t floats) noexcept {
-    if (floats > size_) {
-      ::operator delete[](data_, std::align_val_t{64});
-      data_ = static_cast<float*>(::operator new[](floats * sizeof(float), std::align_val_t{64}, std::nothrow));
-      size_ = data_ ? floats : 0;
-    }
-    return data_;
-  }
-  Arena() = default;
-  Arena(const Arena&) = delete;
-  Arena& operator=(const Arena&) = delete;
-  ~Arena() { ::operator delete[](data_, std::align_val_t{64}); }
-
- private:
-  float* data_ = nullptr;
-  std::size_t size_ = 0;
-};
-
 class CpuLauncher final : public recipe::Launcher {
  public:
-  CpuLauncher(const chain::FusionChain& chain, Sgemm sgemm) : chain_(chain), program_(make_program(chain)), sgemm_(sgemm) {}
+  CpuLauncher(const chain::FusionChain& chain, Sgemm sgemm) : chain_(chain), program_(make_program(chain)), sgemm_(sgemm) {
+    plain_ = chain.gemms.size() == 1 && chain.steps.empty() && chain.reductions.empty() && chain.stores.size() == 1 &&
+             program_.product_type[0] == DataType::fp32 && program_.product_lane[0] == Lane::f32;
+  }
 
   Status launch(const Binding& b, const recipe::Call&) const noexcept override {
     for (const ReduceOp& r : program_.reductions) seed(r, b.role[r.role]);
     const std::int64_t l = b.live[1], m = b.live[2], n = b.live[3];
-    const Tile tile = tile_for(m, n);
+    const Tile tile = tile_for(l, m, n, b.live[4]);
     const std::int64_t tiles_m = (m + tile.m - 1) / tile.m;
     const std::int64_t tiles_n = (n + tile.n - 1) / tile.n;
     std::atomic<std::int64_t> turn{0};
@@ -84,38 +71,41 @@ class CpuLauncher final : public recipe::Launcher {
   }
 
   /// Products, then the epilogue row by row. Partials are combined in the order of the tiles whatever thread is first, so that
-  /// sums have the same bits in every run.
+  /// sums have the same bits in every run. False: no memory.
   bool run_tile(const Work& w, std::int64_t item, std::atomic<std::int64_t>& turn) const noexcept {
+    if (is_plain(w))
+      return product(w, 0, reinterpret_cast<float*>(address(program_.stores[0].role, w, 0)),
+                     w.b.role[program_.stores[0].role].stride[1]);
     thread_local Arena arena;
     const std::int64_t area = w.tile.m * w.tile.n;
     const auto gemms = static_cast<std::int64_t>(chain_.gemms.size());
     const auto reductions = static_cast<std::int64_t>(program_.reductions.size());
-    const std::int64_t floats =
-        (w.tile.m + w.tile.n) * kPackedK + area * (gemms + 1) + (program_.slots + 1) * w.tile.n + reductions * area;
-    float* memory = arena.take(static_cast<std::size_t>(floats));
-    const bool fed = memory != nullptr;
+    float* sums = arena.take(static_cast<std::size_t>(area * (gemms + reductions) + (program_.slots + 1) * w.tile.n));
+    float* partials = sums + gemms * area;
+    float* slots = partials + reductions * area;
+    bool fed = sums != nullptr;
+    for (std::int64_t g = 0; g < gemms && fed; ++g) fed = product(w, static_cast<std::size_t>(g), sums + g * area, w.tile.n);
     if (fed) {
-      const ProductScratch scratch{memory, memory + w.tile.m * kPackedK, memory + (w.tile.m + w.tile.n) * kPackedK};
-      float* sums = scratch.sum + area;
-      float* slots = sums + gemms * area;
-      float* partials = slots + (program_.slots + 1) * w.tile.n;
-      for (std::int64_t g = 0; g < gemms; ++g) product(w, static_cast<std::size_t>(g), scratch, sums + g * area);
       for (std::int64_t r = 0; r < reductions; ++r)
         reset(program_.reductions[static_cast<std::size_t>(r)],
               partial_of(program_.reductions[static_cast<std::size_t>(r)], w, partials + r * area));
       epilogue(w, sums, slots, partials);
-      if (reductions == 0) return true;
-      wait_for(turn, item);
-      for (std::int64_t r = 0; r < reductions; ++r) {
-        const ReduceOp& op = program_.reductions[static_cast<std::size_t>(r)];
-        combine(op, partial_of(op, w, partials + r * area), w.b.role[op.role], w.batch, w.m0, w.n0);
-      }
-    } else {
-      if (reductions == 0) return false;
-      wait_for(turn, item);
+    }
+    if (reductions == 0) return fed;
+    wait_for(turn, item);
+    for (std::int64_t r = 0; r < reductions && fed; ++r) {
+      const ReduceOp& op = program_.reductions[static_cast<std::size_t>(r)];
+      combine(op, partial_of(op, w, partials + r * area), w.b.role[op.role], w.batch, w.m0, w.n0);
     }
     turn.store(item + 1, std::memory_order_release);
     return fed;
+  }
+
+  /// One fp32 product, stored as it is in rows: it needs no scratch.
+  bool is_plain(const Work& w) const noexcept {
+    if (!plain_) return false;
+    const RoleView& out = w.b.role[program_.stores[0].role];
+    return out.stride[2] == 1 && out.stride[1] >= out.extent[2];
   }
 
   /// Items are handed out in order, so the one that is waited for has started and the wait ends.
@@ -123,7 +113,8 @@ class CpuLauncher final : public recipe::Launcher {
     while (turn.load(std::memory_order_acquire) != item) std::this_thread::yield();
   }
 
-  void product(const Work& w, std::size_t index, const ProductScratch& scratch, float* c) const noexcept {
+  /// False: no memory.
+  bool product(const Work& w, std::size_t index, float* c, std::int64_t ldc) const noexcept {
     const chain::Gemm& g = chain_.gemms[index];
     const auto block = [&](int input, std::int64_t first, std::int64_t rows) {
       const chain::MatrixInput& in = chain_.inputs[static_cast<std::size_t>(input)];
@@ -134,8 +125,8 @@ class CpuLauncher final : public recipe::Launcher {
       return MatrixBlock{
           v.data + (batch * v.stride[0] + first * v.stride[1]) * bytes_of(t), t, rows, v.stride[1], v.stride[2], &in};
     };
-    tile_product(sgemm_, block(g.a, w.m0, w.rows), block(g.b, w.n0, w.columns), w.b.live[4], g.accumulate == DataType::int32,
-                 chain_, w.b, scratch, c, w.tile.n);
+    return tile_product(sgemm_, block(g.a, w.m0, w.rows), block(g.b, w.n0, w.columns), w.b.live[4],
+                        g.accumulate == DataType::int32, chain_, w.b, c, ldc);
   }
 
   void epilogue(const Work& w, float* sums, float* slots, float* partials) const noexcept {
@@ -258,12 +249,30 @@ class CpuLauncher final : public recipe::Launcher {
   const chain::FusionChain& chain_;
   Program program_;
   Sgemm sgemm_;
+  bool plain_ = false;
 };
 
 }  // namespace
 
-Tile tile_for(std::int64_t m, std::int64_t n) noexcept {
-  return {std::clamp<std::int64_t>(m, 1, kTileM), std::clamp<std::int64_t>(n, 1, kTileN)};
+Tile tile_for(std::int64_t l, std::int64_t m, std::int64_t n, std::int64_t k) noexcept {
+  static const std::int64_t wanted = std::clamp<std::int64_t>(2 * sysconf(_SC_NPROCESSORS_CONF), 4, 256);
+  const std::int64_t edge = k < kDeep ? kShortEdge : kLongEdge;
+  const auto parts = [](std::int64_t extent, std::int64_t tile) { return (extent + tile - 1) / tile; };
+  const auto even = [&](std::int64_t extent, std::int64_t count) {  // tiles of about one size, a multiple of 16
+    return std::max<std::int64_t>(16, ((extent + count - 1) / count + 15) / 16 * 16);
+  };
+  std::int64_t count_m = parts(std::max<std::int64_t>(m, 1), edge);
+  std::int64_t count_n = parts(std::max<std::int64_t>(n, 1), edge);
+  while (l * count_m * count_n < wanted) {
+    const bool can_m = m / (2 * count_m) >= kLeastM;
+    const bool can_n = n / (2 * count_n) >= kLeastN;
+    if (!can_m && !can_n) break;
+    if (can_m && (!can_n || m / count_m >= n / count_n))
+      count_m *= 2;
+    else
+      count_n *= 2;
+  }
+  return {even(m, count_m), even(n, count_n)};
 }
 
 std::unique_ptr<recipe::Launcher> make_launcher(const chain::FusionChain& chain, Sgemm sgemm) {

@@ -13,7 +13,7 @@ namespace verglas::engine::cpu {
 struct Tile {
   std::int64_t m, n;
 };
-Tile tile_for(std::int64_t m, std::int64_t n) noexcept;
+Tile tile_for(std::int64_t l, std::int64_t m, std::int64_t n, std::int64_t k) noexcept;
 
 std::unique_ptr<recipe::Launcher> make_launcher(const chain::FusionChain& chain, Sgemm sgemm);
 

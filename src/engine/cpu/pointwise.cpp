@@ -3,81 +3,99 @@
 #include <cmath>
 #include <limits>
 
+#include "engine/cpu/vector_math.hpp"
+
 namespace verglas::engine::cpu {
 namespace {
 
+#if defined(__x86_64__)
+const bool kHasAvx2 = __builtin_cpu_supports("avx2") != 0;
+#define VERGLAS_AVX2 __attribute__((target("avx2")))
+#else
+constexpr bool kHasAvx2 = false;
+#define VERGLAS_AVX2
+#endif
+
+// One loop in two instruction sets, chosen at run time; without contraction both give the same bits.
 template <class F>
-void map1(const float* x, float* out, std::int64_t n, F&& f) noexcept {
-  for (std::int64_t i = 0; i < n; ++i) out[i] = f(x[i]);
-}
-template <class F>
-void map2(const float* x, const float* y, float* out, std::int64_t n, F&& f) noexcept {
-  for (std::int64_t i = 0; i < n; ++i) out[i] = f(x[i], y[i]);
-}
-
-// NaN in either operand comes out: a comparison with NaN is false, so the sum carries it.
-float max_nan(float a, float b) { return a > b ? a : (b >= a ? b : a + b); }
-float min_nan(float a, float b) { return a < b ? a : (b <= a ? b : a + b); }
-
-constexpr float kSqrtHalf = 0.70710678118654752F;
-constexpr float kTanhScale = 0.7978845608028654F;  // sqrt(2 / pi)
-constexpr float kGelu3 = 0.044715F;
-constexpr float kInvSqrt2Pi = 0.3989422804014327F;
-
-float sigmoid(float x) {
-  // e^−|x| never overflows; both branches keep full relative precision.
-  const float e = std::exp(-std::fabs(x));
-  return (x >= 0 ? 1.0F : e) / (1.0F + e);
-}
-float swish(float x, float beta) {
-  if (std::isinf(x) && std::signbit(x) != std::signbit(beta)) return beta == 0.0F ? 0.5F * x : -0.0F;
-  return x * sigmoid(beta * x);
-}
-float softplus(float x, float beta) {
-  const float t = beta * x;
-  return (max_nan(t, 0.0F) + std::log1p(std::exp(-std::fabs(t)))) / beta;
-}
-float gelu(float x) { return std::isinf(x) && x < 0 ? -0.0F : 0.5F * x * std::erfc(-x * kSqrtHalf); }
-float tanh_argument(float x) { return kTanhScale * (x + kGelu3 * x * x * x); }
-float gelu_tanh(float x) {
-  if (std::isinf(x)) return x > 0 ? x : -0.0F;
-  // ½(1 + tanh t) = sigmoid(2t): no cancellation for negative x
-  return x * sigmoid(2.0F * tanh_argument(x));
-}
-
-float relu(float x, const PointwiseParameters& p) {
-  if (!p.negative_slope) {
-    const float t = max_nan(x, p.lower_clip.value_or(0.0F));
-    return p.upper_clip ? min_nan(t, *p.upper_clip) : t;
+inline __attribute__((always_inline)) void map_lanes(const float* x, const float* y, float* out, std::int64_t n, F f) noexcept {
+  for (std::int64_t i = 0; i < n; ++i) {
+    if constexpr (std::is_invocable_v<F, float>)
+      out[i] = f(x[i]);
+    else
+      out[i] = f(x[i], y[i]);
   }
-  float t = x > 0 ? x : (x == x ? *p.negative_slope * x : x);
-  if (p.lower_clip) t = max_nan(t, *p.lower_clip);
-  if (p.upper_clip) t = min_nan(t, *p.upper_clip);
-  return t;
 }
-float relu_bwd(float dy, float x, const PointwiseParameters& p) {
-  if (x != x) return x;
-  const float lower = p.lower_clip.value_or(0.0F);
-  if (p.upper_clip && !(x < *p.upper_clip)) return dy * 0.0F;
-  if (x > lower) return dy;
-  return dy * p.negative_slope.value_or(0.0F);
+template <class F>
+VERGLAS_AVX2 void map_avx2(const float* x, const float* y, float* out, std::int64_t n, F f) noexcept {
+  map_lanes(x, y, out, n, f);
+}
+template <class F>
+void map(const float* x, const float* y, float* out, std::int64_t n, F f) noexcept {
+  if (kHasAvx2)
+    map_avx2(x, y, out, n, f);
+  else
+    map_lanes(x, y, out, n, f);
 }
 
-float gelu_bwd(float dy, float x) {
-  if (std::isinf(x)) return x > 0 ? dy : dy * 0.0F;
-  return dy * (0.5F * std::erfc(-x * kSqrtHalf) + x * std::exp(-0.5F * x * x) * kInvSqrt2Pi);
+inline float narrow(double v) noexcept { return static_cast<float>(v); }
+
+// NaN in either operand comes out: every comparison with NaN is false, so the sum carries it.
+inline float max_nan(float a, float b) noexcept { return a > b ? a : (b >= a ? b : a + b); }
+inline float min_nan(float a, float b) noexcept { return a < b ? a : (b <= a ? b : a + b); }
+
+constexpr double kSqrtHalf = 0.70710678118654752;
+constexpr double kTanhScale = 0.7978845608028654;  // sqrt(2 / pi)
+constexpr double kGelu3 = 0.044715;
+constexpr double kInvSqrt2Pi = 0.3989422804014327;
+
+inline double gelu_argument(double x) noexcept { return kTanhScale * (x + kGelu3 * x * x * x); }
+
+inline float relu_of(float x, float lower) noexcept { return max_nan(x, lower); }
+inline float leaky_of(float x, float slope) noexcept { return x > 0.0F ? x : (x <= 0.0F ? slope * x : x); }
+
+inline float swish_of(float x, double beta) noexcept {
+  const double wide = x;
+  const double held = vm::at_most(vm::at_least(wide, -1e30), 1e30);
+  const double s = vm::sigmoid(beta * held);
+  return narrow((s < 1e-300 ? held : wide) * s);  // −∞ · 0 is −0, not NaN
 }
-float gelu_tanh_bwd(float dy, float x) {
-  if (std::isinf(x)) return x > 0 ? dy : dy * 0.0F;
-  const float t = std::tanh(tanh_argument(x));
-  const float s = sigmoid(2.0F * tanh_argument(x));
-  return dy * (s + 0.5F * x * (1.0F - t * t) * kTanhScale * (1.0F + 3.0F * kGelu3 * x * x));
+inline float gelu_of(float x) noexcept {
+  const double v = vm::at_least(x, -50.0);
+  return narrow(0.5 * v * vm::erfc(-v * kSqrtHalf));
 }
-float swish_bwd(float dy, float x, float beta) {
-  const float t = beta * x;
-  if (std::isinf(t)) return t > 0 ? dy : dy * 0.0F;
-  const float s = sigmoid(t);
-  return dy * (s + t * s * (1.0F - s));
+inline float gelu_tanh_of(float x) noexcept {
+  const double v = vm::at_least(x, -1e4);
+  return narrow(v * vm::sigmoid(2.0 * gelu_argument(v)));  // ½(1 + tanh t) = σ(2t)
+}
+inline float gelu_bwd_of(float dy, float x) noexcept {
+  const double v = vm::at_most(vm::at_least(x, -50.0), 50.0);
+  return narrow(dy * (0.5 * vm::erfc(-v * kSqrtHalf) + v * vm::exp(-0.5 * v * v) * kInvSqrt2Pi));
+}
+inline float gelu_tanh_bwd_of(float dy, float x) noexcept {
+  const double v = vm::at_most(vm::at_least(x, -1e4), 1e4);
+  const double t = gelu_argument(v);
+  return narrow(dy * (vm::sigmoid(2.0 * t) + 2.0 * v * vm::sigmoid_slope(2.0 * t) * kTanhScale * (1.0 + 3.0 * kGelu3 * v * v)));
+}
+inline float swish_bwd_of(float dy, float x, double beta) noexcept {
+  const double t = vm::at_most(vm::at_least(beta * x, -1e4), 1e4);
+  return narrow(dy * (vm::sigmoid(t) + t * vm::sigmoid_slope(t)));
+}
+
+float relu_general(float x, const PointwiseParameters& p) noexcept {
+  float t = x;
+  if (p.negative_slope) {
+    t = leaky_of(x, *p.negative_slope);
+    if (p.lower_clip) t = max_nan(t, *p.lower_clip);
+  } else {
+    t = max_nan(x, p.lower_clip.value_or(0.0F));
+  }
+  return p.upper_clip ? min_nan(t, *p.upper_clip) : t;
+}
+float relu_bwd_general(float dy, float x, const PointwiseParameters& p) noexcept {
+  if (x != x) return x;
+  if (p.upper_clip && !(x < *p.upper_clip)) return dy * 0.0F;
+  return x > p.lower_clip.value_or(0.0F) ? dy : dy * p.negative_slope.value_or(0.0F);
 }
 
 }  // namespace
@@ -85,72 +103,67 @@ float swish_bwd(float dy, float x, float beta) {
 void pointwise_f32(PointwiseMode mode, const PointwiseParameters& p, const float* x, const float* y, const float* z, float* out,
                    std::int64_t n) noexcept {
   using enum PointwiseMode;
-  const auto one = [&](auto&& f) { map1(x, out, n, f); };
-  const auto two = [&](auto&& f) { map2(x, y, out, n, f); };
+  const auto on = [&](auto f) { map(x, y, out, n, f); };
   const float slope = p.negative_slope.value_or(0.0F);
+  const double alpha = p.alpha;
+  const double beta = p.beta;
   switch (mode) {
-    case identity: return one([](float a) { return a; });
-    case add: return two([](float a, float b) { return a + b; });
-    case sub: return two([](float a, float b) { return a - b; });
-    case mul: return two([](float a, float b) { return a * b; });
-    case div: return two([](float a, float b) { return a / b; });
-    case max: return two(max_nan);
-    case min: return two(min_nan);
-    case pow: return two([](float a, float b) { return std::pow(a, b); });
-    case mod: return two([](float a, float b) { return std::fmod(a, b); });
-    case add_square: return two([](float a, float b) { return a + b * b; });
-    case abs: return one([](float a) { return std::fabs(a); });
-    case neg: return one([](float a) { return -a; });
-    case ceil: return one([](float a) { return std::ceil(a); });
-    case floor: return one([](float a) { return std::floor(a); });
-    case sqrt: return one([](float a) { return std::sqrt(a); });
-    case rsqrt: return one([](float a) { return static_cast<float>(1.0 / std::sqrt(static_cast<double>(a))); });
-    case reciprocal: return one([](float a) { return 1.0F / a; });
-    case exp: return one([](float a) { return std::exp(a); });
-    case log: return one([](float a) { return std::log(a); });
-    case sin: return one([](float a) { return std::sin(a); });
-    case cos: return one([](float a) { return std::cos(a); });
-    case tan: return one([](float a) { return std::tan(a); });
-    case erf: return one([](float a) { return std::erf(a); });
-    case relu: return one([&](float a) { return cpu::relu(a, p); });
-    case leaky_relu: return one([=](float a) { return a > 0 ? a : (a == a ? slope * a : a); });
-    case elu: return one([&](float a) { return a > 0 ? a : p.alpha * std::expm1(a); });
-    case gelu: return one(cpu::gelu);
-    case gelu_approx_tanh: return one(gelu_tanh);
-    case sigmoid: return one(cpu::sigmoid);
-    case swish: return one([&](float a) { return cpu::swish(a, p.beta); });
-    case softplus: return one([&](float a) { return cpu::softplus(a, p.beta); });
-    case tanh: return one([](float a) { return std::tanh(a); });
-    case cmp_eq: return two([](float a, float b) { return a == b ? 1.0F : 0.0F; });
-    case cmp_neq: return two([](float a, float b) { return a != b ? 1.0F : 0.0F; });
-    case cmp_gt: return two([](float a, float b) { return a > b ? 1.0F : 0.0F; });
-    case cmp_ge: return two([](float a, float b) { return a >= b ? 1.0F : 0.0F; });
-    case cmp_lt: return two([](float a, float b) { return a < b ? 1.0F : 0.0F; });
-    case cmp_le: return two([](float a, float b) { return a <= b ? 1.0F : 0.0F; });
-    case logical_and: return two([](float a, float b) { return a != 0 && b != 0 ? 1.0F : 0.0F; });
-    case logical_or: return two([](float a, float b) { return a != 0 || b != 0 ? 1.0F : 0.0F; });
-    case logical_not: return one([](float a) { return a == 0 ? 1.0F : 0.0F; });
+    case identity: return on([](float a) { return a; });
+    case add: return on([](float a, float b) { return a + b; });
+    case sub: return on([](float a, float b) { return a - b; });
+    case mul: return on([](float a, float b) { return a * b; });
+    case div: return on([](float a, float b) { return a / b; });
+    case max: return on([](float a, float b) { return max_nan(a, b); });
+    case min: return on([](float a, float b) { return min_nan(a, b); });
+    case pow: return on([](float a, float b) { return narrow(std::pow(static_cast<double>(a), static_cast<double>(b))); });
+    case mod: return on([](float a, float b) { return std::fmod(a, b); });
+    case add_square: return on([](float a, float b) { return a + b * b; });
+    case abs: return on([](float a) { return __builtin_fabsf(a); });
+    case neg: return on([](float a) { return -a; });
+    case ceil: return on([](float a) { return __builtin_ceilf(a); });
+    case floor: return on([](float a) { return __builtin_floorf(a); });
+    case sqrt: return on([](float a) { return __builtin_sqrtf(a); });
+    case rsqrt: return on([](float a) { return narrow(1.0 / __builtin_sqrt(static_cast<double>(a))); });
+    case reciprocal: return on([](float a) { return 1.0F / a; });
+    case exp: return on([](float a) { return narrow(vm::exp(a)); });
+    case log: return on([](float a) { return narrow(vm::log(a)); });
+    case sin: return on([](float a) { return narrow(std::sin(static_cast<double>(a))); });
+    case cos: return on([](float a) { return narrow(std::cos(static_cast<double>(a))); });
+    case tan: return on([](float a) { return narrow(std::tan(static_cast<double>(a))); });
+    case erf: return on([](float a) { return narrow(vm::erf(a)); });
+    case relu:
+      if (p.negative_slope || p.upper_clip) return on([&](float a) { return relu_general(a, p); });
+      return on([lower = p.lower_clip.value_or(0.0F)](float a) { return relu_of(a, lower); });
+    case leaky_relu: return on([=](float a) { return leaky_of(a, slope); });
+    case elu: return on([=](float a) { return a > 0.0F ? a : narrow(alpha * vm::expm1(a)); });
+    case gelu: return on([](float a) { return gelu_of(a); });
+    case gelu_approx_tanh: return on([](float a) { return gelu_tanh_of(a); });
+    case sigmoid: return on([](float a) { return narrow(vm::sigmoid(a)); });
+    case swish: return on([=](float a) { return swish_of(a, beta); });
+    case softplus: return on([=](float a) { return narrow(vm::softplus(beta * a) / beta); });
+    case tanh: return on([](float a) { return narrow(vm::tanh(a)); });
+    case cmp_eq: return on([](float a, float b) { return a == b ? 1.0F : 0.0F; });
+    case cmp_neq: return on([](float a, float b) { return a != b ? 1.0F : 0.0F; });
+    case cmp_gt: return on([](float a, float b) { return a > b ? 1.0F : 0.0F; });
+    case cmp_ge: return on([](float a, float b) { return a >= b ? 1.0F : 0.0F; });
+    case cmp_lt: return on([](float a, float b) { return a < b ? 1.0F : 0.0F; });
+    case cmp_le: return on([](float a, float b) { return a <= b ? 1.0F : 0.0F; });
+    case logical_and: return on([](float a, float b) { return a != 0.0F && b != 0.0F ? 1.0F : 0.0F; });
+    case logical_or: return on([](float a, float b) { return a != 0.0F || b != 0.0F ? 1.0F : 0.0F; });
+    case logical_not: return on([](float a) { return a == 0.0F ? 1.0F : 0.0F; });
     case binary_select:
-      for (std::int64_t i = 0; i < n; ++i) out[i] = z[i] != 0 ? x[i] : y[i];
+      for (std::int64_t i = 0; i < n; ++i) out[i] = z[i] != 0.0F ? x[i] : y[i];
       return;
-    case gen_index: return;  // the evaluator fills the coordinate: only it knows where the row lies
-    case relu_bwd: return two([&](float dy, float a) { return cpu::relu_bwd(dy, a, p); });
-    case leaky_relu_bwd: return two([=](float dy, float a) { return a > 0 ? dy : (a == a ? dy * slope : a); });
-    case sigmoid_bwd:
-      return two([](float dy, float a) {
-        const float s = cpu::sigmoid(a);
-        return dy * (s * (1.0F - s));
-      });
-    case tanh_bwd:
-      return two([](float dy, float a) {
-        const float t = std::tanh(a);
-        return dy * (1.0F - t * t);
-      });
-    case elu_bwd: return two([&](float dy, float a) { return a > 0 ? dy : dy * (p.alpha * std::exp(a)); });
-    case gelu_bwd: return two(cpu::gelu_bwd);
-    case gelu_approx_tanh_bwd: return two(gelu_tanh_bwd);
-    case softplus_bwd: return two([&](float dy, float a) { return dy * cpu::sigmoid(p.beta * a); });
-    case swish_bwd: return two([&](float dy, float a) { return cpu::swish_bwd(dy, a, p.beta); });
+    case gen_index: return;  // the launcher fills the coordinate: only it knows where the row lies
+    case relu_bwd: return on([&](float dy, float a) { return relu_bwd_general(dy, a, p); });
+    case leaky_relu_bwd: return on([=](float dy, float a) { return a > 0.0F ? dy : (a <= 0.0F ? dy * slope : a); });
+    case sigmoid_bwd: return on([](float dy, float a) { return narrow(dy * vm::sigmoid_slope(a)); });
+    case tanh_bwd: return on([](float dy, float a) { return narrow(dy * (4.0 * vm::sigmoid_slope(2.0 * a))); });
+    case elu_bwd: return on([=](float dy, float a) { return a > 0.0F ? dy : narrow(dy * (alpha * vm::exp(a))); });
+    case gelu_bwd: return on([](float dy, float a) { return gelu_bwd_of(dy, a); });
+    case gelu_approx_tanh_bwd: return on([](float dy, float a) { return gelu_tanh_bwd_of(dy, a); });
+    case softplus_bwd: return on([=](float dy, float a) { return narrow(dy * vm::sigmoid(beta * a)); });
+    case swish_bwd: return on([=](float dy, float a) { return swish_bwd_of(dy, a, beta); });
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "engine/cpu/arena.hpp"
 #include "engine/cpu/pointwise.hpp"
 #include "engine/cpu/program.hpp"
 #include "numeric/convert.hpp"
@@ -106,19 +107,26 @@ Packed pack(const MatrixBlock& x, std::int64_t k0, std::int64_t k, bool keep_dir
 
 }  // namespace
 
-void tile_product(Sgemm sgemm, const MatrixBlock& a, const MatrixBlock& b, std::int64_t k, bool integer,
-                  const chain::FusionChain& chain, const recipe::Binding& binding, const ProductScratch& scratch, float* c,
-                  std::int64_t ldc) noexcept {
+bool tile_product(Sgemm sgemm, const MatrixBlock& a, const MatrixBlock& b, std::int64_t k, bool integer,
+                  const chain::FusionChain& chain, const recipe::Binding& binding, float* c, std::int64_t ldc) noexcept {
   for (std::int64_t m = 0; m < a.rows && k == 0; ++m)
     std::memset(c + m * ldc, 0, static_cast<std::size_t>(b.rows) * sizeof(float));
   const bool a_direct = is_direct(a, k);
   const bool b_direct = is_direct(b, k);
+  thread_local Arena arena_a, arena_b, arena_sum;
+  const auto packed = [&](Arena& arena, std::int64_t rows) {
+    return arena.take(static_cast<std::size_t>(rows * std::min(k, kPackedK)));
+  };
+  float* into_a = a_direct ? nullptr : packed(arena_a, a.rows);
+  float* into_b = b_direct ? nullptr : packed(arena_b, b.rows);
+  float* sum = integer ? arena_sum.take(static_cast<std::size_t>(a.rows * b.rows)) : nullptr;
+  if (k > 0 && ((!a_direct && !into_a) || (!b_direct && !into_b) || (integer && !sum))) return false;
   const std::int64_t step = a_direct && b_direct ? std::max<std::int64_t>(k, 1) : kPackedK;
   for (std::int64_t k0 = 0; k0 < k; k0 += step) {
     const std::int64_t depth = std::min(step, k - k0);
-    const Packed pa = pack(a, k0, depth, a_direct, chain, binding, scratch.a);
-    const Packed pb = pack(b, k0, depth, b_direct, chain, binding, scratch.b);
-    float* into = integer ? scratch.sum : c;
+    const Packed pa = pack(a, k0, depth, a_direct, chain, binding, into_a);
+    const Packed pb = pack(b, k0, depth, b_direct, chain, binding, into_b);
+    float* into = integer ? sum : c;
     const std::int64_t ld = integer ? b.rows : ldc;
     sgemm({!pa.k_inner, pb.k_inner, a.rows, b.rows, depth, pa.data, pa.ld, pb.data, pb.ld, integer || k0 == 0 ? 0.0F : 1.0F, into,
            ld});
@@ -127,10 +135,11 @@ void tile_product(Sgemm sgemm, const MatrixBlock& a, const MatrixBlock& b, std::
     for (std::int64_t m = 0; m < a.rows; ++m)
       for (std::int64_t n = 0; n < b.rows; ++n) {
         const auto part = static_cast<std::uint32_t>(static_cast<std::int32_t>(into[m * ld + n]));
-        std::int32_t& sum = sums[m * ldc + n];
-        sum = static_cast<std::int32_t>(k0 == 0 ? part : static_cast<std::uint32_t>(sum) + part);
+        std::int32_t& total = sums[m * ldc + n];
+        total = static_cast<std::int32_t>(k0 == 0 ? part : static_cast<std::uint32_t>(total) + part);
       }
   }
+  return true;
 }
 
 void loops_sgemm(const SgemmArguments& s) noexcept {

@@ -40,15 +40,9 @@ struct MatrixBlock {
   const chain::MatrixInput* input = nullptr;
 };
 
-struct ProductScratch {
-  float* a;  ///< tile rows × kPackedK
-  float* b;
-  float* sum;  ///< tile; integer sums only
-};
-
-/// Sums of one tile: c (a.rows, b.rows) with leading dimension ldc; int32 lanes when `integer`.
-void tile_product(Sgemm sgemm, const MatrixBlock& a, const MatrixBlock& b, std::int64_t k, bool integer,
-                  const chain::FusionChain& chain, const recipe::Binding& binding, const ProductScratch& scratch, float* c,
-                  std::int64_t ldc) noexcept;
+/// Sums of one tile: c (a.rows, b.rows) with leading dimension ldc; int32 lanes when `integer`. False: no memory to pack
+/// operands.
+bool tile_product(Sgemm sgemm, const MatrixBlock& a, const MatrixBlock& b, std::int64_t k, bool integer,
+                  const chain::FusionChain& chain, const recipe::Binding& binding, float* c, std::int64_t ldc) noexcept;
 
 }  // namespace verglas::engine::cpu
