@@ -6,10 +6,11 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
-#include <cstdlib>
 #include <mutex>
 #include <thread>
 #include <vector>
+
+#include "base/environment.hpp"
 
 namespace verglas {
 namespace {
@@ -22,11 +23,7 @@ using Body = FunctionRef<void(std::int64_t, int)>;
 thread_local bool inside = false;
 
 int default_thread_count() {
-  if (const char* text = std::getenv("VERGLAS_NUM_THREADS")) {
-    char* end = nullptr;
-    const long n = std::strtol(text, &end, 10);
-    if (end != text && *end == '\0' && n >= 1 && n <= kMaxThreads) return static_cast<int>(n);
-  }
+  if (const auto n = environment::integer("VERGLAS_NUM_THREADS", 1, kMaxThreads)) return static_cast<int>(*n);
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof set, &set) == 0) return std::clamp(CPU_COUNT(&set), 1, kMaxThreads);
   return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMaxThreads);

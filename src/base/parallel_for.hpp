@@ -12,7 +12,8 @@ void parallel_for(std::int64_t items, FunctionRef<void(std::int64_t item, int wo
 
 /// VERGLAS_NUM_THREADS when it is set to a number from 1 to 1024, otherwise the processors that this process may use.
 int thread_count() noexcept;
-/// Replaces it for this process; waits for work under way. Values are brought into 1 to 1024.
+/// Replaces it for this process; waits for work under way, so never from a body. Values are brought into 1 to 1024.
+/// Hazard: scratch that a caller has sized by thread_count() is too small if another thread raises it before the call.
 void set_thread_count(int n);
 
 }  // namespace verglas
