@@ -32,9 +32,9 @@ bool is_integer(Format format);
 /// The number that a bit pattern stands for. int64 beyond 2^53 loses its low bits.
 double decode(Format format, std::uint64_t bits);
 
-/// The number that storing `v` leaves: nearest even, but e8m0 rounds up to the next power of two (v <= 0 is its smallest, 2^-127).
-/// fp16, bf16, fp32 overflow to infinity; fp8, fp4, e8m0 and integers saturate.
-/// NaN stays NaN where there is one, becomes +6 in e2m1, 0 in integers, 1 in boolean.
+/// The number that storing `v` leaves: nearest even, but e8m0 rounds up to the next power of two (v <= 0 is its smallest,
+/// 2^-127). fp16, bf16, fp32 overflow to infinity; fp8, fp4, e8m0 and integers saturate. NaN stays NaN where there is one,
+/// becomes +6 in e2m1, 0 in integers, 1 in boolean.
 double round_to(Format format, double v);
 
 /// Bit pattern of round_to(format, v). NaN: quiet, positive, no payload (e4m3 0x7F, e5m2 0x7F, e8m0 0xFF).

@@ -33,7 +33,7 @@ TEST_F(Environment, ReadsWholeNumbersWithinLimits) {
 }
 
 TEST_F(Environment, ReadsBytesWithUnits) {
-  const std::pair<const char*, std::uint64_t> good[] = {{"0", 0},           {"512", 512},         {"2K", 2048},
+  const std::pair<const char*, std::uint64_t> good[] = {{"0", 0},           {"512", 512},       {"2K", 2048},
                                                         {"3m", 3ULL << 20}, {"4G", 4ULL << 30}, {"99999999999999G", UINT64_MAX}};
   for (const auto& [value, want] : good) {
     set(value);

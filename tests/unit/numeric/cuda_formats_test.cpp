@@ -45,7 +45,8 @@ TEST(CudaFormats, Fp8EncodeAlike) {
 TEST(CudaFormats, Fp8DecodeAlike) {
   for (unsigned b = 0; b < 256; ++b) {
     const auto byte = static_cast<std::uint8_t>(b);
-    const float e4m3 = of_half(__nv_cvt_fp8_to_halfraw(byte, __NV_E4M3)), e5m2 = of_half(__nv_cvt_fp8_to_halfraw(byte, __NV_E5M2));
+    const float e4m3 = of_half(__nv_cvt_fp8_to_halfraw(byte, __NV_E4M3)),
+                e5m2 = of_half(__nv_cvt_fp8_to_halfraw(byte, __NV_E5M2));
     EXPECT_TRUE(std::isnan(e4m3) ? std::isnan(e4m3_to_float(byte)) : bits(e4m3) == bits(e4m3_to_float(byte))) << b;
     EXPECT_TRUE(std::isnan(e5m2) ? std::isnan(e5m2_to_float(byte)) : bits(e5m2) == bits(e5m2_to_float(byte))) << b;
     const float e8m0 = bf16_to_float(__nv_cvt_e8m0_to_bf16raw(byte).x);

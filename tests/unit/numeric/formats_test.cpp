@@ -17,7 +17,7 @@
 namespace verglas::numeric {
 namespace {
 
-constexpr std::array kAll{DataType::fp32,     DataType::fp16,     DataType::bf16, DataType::fp8_e4m3,
+constexpr std::array kAll{DataType::fp32,     DataType::fp16,     DataType::bf16,     DataType::fp8_e4m3,
                           DataType::fp8_e5m2, DataType::fp8_e8m0, DataType::fp4_e2m1, DataType::int8,
                           DataType::uint8,    DataType::int32,    DataType::int64,    DataType::boolean};
 
