@@ -43,6 +43,7 @@ class Tensor {
 
   int index() const noexcept { return index_; }  ///< position in the graph's list of tensors
   bool valid() const noexcept { return graph_ != nullptr; }
+  const graph::GraphData* graph() const noexcept { return graph_.get(); }  ///< identity of the graph it belongs to
   friend bool operator==(const Tensor&, const Tensor&) = default;
 
  private:

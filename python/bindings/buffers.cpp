@@ -1,0 +1,154 @@
+#include "buffers.hpp"
+
+#include <nanobind/stl/string.h>
+
+#include <string_view>
+
+#include "base/rules.hpp"
+#include "dlpack.hpp"
+#include "numpy_arrays.hpp"
+
+namespace verglas::python {
+namespace {
+
+bool has(nb::handle object, const char* attribute) { return PyObject_HasAttrString(object.ptr(), attribute) == 1; }
+
+bool is_true(const nb::object& value) {
+  const int answer = PyObject_IsTrue(value.ptr());
+  if (answer < 0) throw nb::python_error();
+  return answer == 1;
+}
+
+/// JAX' arrays never change; their capsules do not say so.
+bool is_immutable(nb::handle object) {
+  const nb::object module = nb::getattr(object.type(), "__module__", nb::none());
+  if (!nb::isinstance<nb::str>(module)) return false;
+  const std::string_view name = nb::cast<const char*>(module);
+  return name.starts_with("jax");
+}
+
+/// torch's tensors may be recorded by autograd, or stand for values that are not in memory yet.
+nb::object settled(nb::handle object, const OperandInfo& operand) {
+  const nb::object recorded = nb::getattr(object, "requires_grad", nb::none());
+  if (recorded.is_none()) return nb::borrow(object);
+  for (const char* question : {"is_conj", "is_neg"})
+    if (const nb::object ask = nb::getattr(object, question, nb::none()); !ask.is_none() && is_true(ask()))
+      throw broken(Rule::pack_lazy_view, label_of(operand), std::string("a tensor whose ") + question + "() is true",
+                   "one whose bytes are its values: resolve_" + std::string(question + 3) + "() gives it");
+  if (!is_true(recorded)) return nb::borrow(object);
+  if (operand.is_output)
+    throw broken(Rule::pack_recorded_output, label_of(operand), "a tensor that requires grad",
+                 "one that does not: detach() gives it");
+  return object.attr("detach")();
+}
+
+void read_cuda_array_interface(nb::handle object, const OperandInfo& operand, TensorView& view, Keepers& keep) {
+  const nb::dict fields = nb::cast<nb::dict>(object.attr("__cuda_array_interface__"));
+  const std::string typestr = nb::cast<std::string>(fields["typestr"]);
+  const std::string_view kind = std::string_view(typestr).substr(typestr.empty() ? 0 : 1);
+  view.dtype = kind == "f4"   ? DataType::fp32
+               : kind == "f2" ? DataType::fp16
+               : kind == "i1" ? DataType::int8
+               : kind == "u1" ? DataType::uint8
+               : kind == "i4" ? DataType::int32
+               : kind == "i8" ? DataType::int64
+               : kind == "b1" ? DataType::boolean
+                              : DataType::not_set;
+  if (view.dtype == DataType::not_set) refuse_type(operand, typestr);
+  const nb::object data = nb::borrow(fields["data"]);
+  view.data = reinterpret_cast<void*>(nb::cast<std::uintptr_t>(data[0]));
+  view.read_only = nb::cast<bool>(data[1]);
+  view.device = {DeviceType::cuda, 0};
+  if (const nb::object device = nb::getattr(object, "device", nb::none()); has(device, "id"))
+    view.device.id = nb::cast<std::int16_t>(device.attr("id"));
+  const nb::tuple shape = nb::cast<nb::tuple>(fields["shape"]);
+  set_rank(view, static_cast<std::int64_t>(shape.size()), operand);
+  for (std::size_t i = 0; i < shape.size(); ++i) view.extent[i] = nb::cast<std::int64_t>(shape[i]);
+  const nb::object strides = fields.contains("strides") ? nb::borrow(fields["strides"]) : nb::object(nb::none());
+  if (strides.is_none()) {
+    set_row_major(view);
+  } else {
+    std::array<Py_ssize_t, kMaxRank> bytes{};
+    for (std::size_t i = 0; i < shape.size(); ++i) bytes[i] = nb::cast<Py_ssize_t>(strides[i]);
+    set_byte_strides(view, bytes.data(), bytes_of(view.dtype), operand);
+  }
+  keep.hold(nb::borrow(object));
+}
+
+DataType type_of_format(std::string_view format, std::int64_t item) {
+  if (!format.empty() && (format[0] == '@' || format[0] == '=' || format[0] == '<')) format.remove_prefix(1);
+  if (format == "f") return DataType::fp32;
+  if (format == "e") return DataType::fp16;
+  if (format == "b") return DataType::int8;
+  if (format == "B" || format == "c") return DataType::uint8;
+  if (format == "?") return DataType::boolean;
+  if (format == "i" || format == "l" || format == "q") return item == 4 ? DataType::int32 : DataType::int64;
+  return DataType::not_set;
+}
+
+void read_protocol(nb::handle object, const OperandInfo& operand, TensorView& view, Keepers& keep) {
+  const Py_buffer* b = keep.hold_buffer(object, PyBUF_STRIDES | PyBUF_FORMAT);
+  view.dtype = type_of_format(b->format ? b->format : "B", b->itemsize);
+  if (view.dtype == DataType::not_set) refuse_type(operand, std::string("format '") + b->format + "'");
+  view.data = b->buf;
+  view.read_only = b->readonly != 0;
+  set_rank(view, b->ndim, operand);
+  for (int i = 0; i < b->ndim; ++i) view.extent[static_cast<std::size_t>(i)] = b->shape[i];
+  set_byte_strides(view, b->strides, b->itemsize, operand);
+}
+
+}  // namespace
+
+Keepers::~Keepers() {
+  for (Py_buffer* b : buffers_) {
+    PyBuffer_Release(b);
+    delete b;
+  }
+}
+
+const Py_buffer* Keepers::hold_buffer(nb::handle object, int flags) {
+  auto b = std::make_unique<Py_buffer>();
+  if (PyObject_GetBuffer(object.ptr(), b.get(), flags) != 0) throw nb::python_error();
+  buffers_.push_back(b.get());
+  return b.release();
+}
+
+std::string label_of(const OperandInfo& operand) {
+  return operand.roles + " " + (operand.name.empty() ? "#" + std::to_string(operand.uid) : "'" + operand.name + "'");
+}
+
+OperandInfo not_an_operand(std::string name, bool is_output) {
+  OperandInfo o;
+  o.roles = "array";
+  o.name = std::move(name);
+  o.is_output = is_output;
+  return o;
+}
+
+void read_buffer(nb::handle object, const OperandInfo& operand, TensorView& view, Keepers& keep) {
+  if (is_numpy_array(object)) return read_numpy_array(object, operand, view);
+  if (PyLong_Check(object.ptr()) && !PyBool_Check(object.ptr())) {
+    void* address = PyLong_AsVoidPtr(object.ptr());
+    if (PyErr_Occurred()) {
+      PyErr_Clear();
+      throw broken(Rule::pack_object, label_of(operand), "the number " + nb::cast<std::string>(nb::str(object)), "an address");
+    }
+    view = TensorView::address(address);
+    return;
+  }
+  if (has(object, "__dlpack__")) {
+    const nb::object tensor = settled(object, operand);
+    read_dlpack(tensor, operand, view, keep);
+    view.read_only |= is_immutable(object);
+    return;
+  }
+  if (has(object, "__cuda_array_interface__")) return read_cuda_array_interface(object, operand, view, keep);
+  const nb::object generic = nb::getattr(object, "item", nb::none());  // NumPy's scalars pretend to be arrays, of a copy
+  if (has(object, "__array_interface__") && !(has(object, "__float__") && !has(object, "__setitem__")))
+    return read_array_interface(object, operand, view, keep);
+  if (PyObject_CheckBuffer(object.ptr()) && generic.is_none()) return read_protocol(object, operand, view, keep);
+  throw broken(Rule::pack_object, label_of(operand),
+               "an object of type " + nb::cast<std::string>(nb::str(object.type().attr("__name__"))), "an array or an address");
+}
+
+}  // namespace verglas::python

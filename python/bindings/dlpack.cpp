@@ -1,0 +1,122 @@
+#include "dlpack.hpp"
+
+#include <nanobind/stl/string.h>
+
+#include <array>
+#include <cstdint>
+
+#include "base/rules.hpp"
+#include "numpy_arrays.hpp"
+
+namespace verglas::python {
+namespace {
+
+/// The exchange format's structures, version 1.x, as far as they are read here. Source: the DLPack specification.
+struct DlTensor {
+  void* data;
+  std::int32_t device_type, device_id;
+  std::int32_t rank;
+  std::uint8_t code, bits;
+  std::uint16_t lanes;
+  std::int64_t* shape;
+  std::int64_t* strides;  ///< elements; null: row-major
+  std::uint64_t byte_offset;
+};
+struct DlManaged {
+  DlTensor tensor;
+  void* owner;
+  void (*release)(DlManaged*);
+};
+struct DlManagedVersioned {
+  std::uint32_t major, minor;
+  void* owner;
+  void (*release)(DlManagedVersioned*);
+  std::uint64_t flags;
+  DlTensor tensor;
+};
+constexpr std::uint64_t kReadOnly = 1;
+
+DataType type_of(const DlTensor& t) noexcept {
+  if (t.lanes != 1) return DataType::not_set;
+  switch (t.code << 8 | t.bits) {
+    case 0 << 8 | 8: return DataType::int8;
+    case 0 << 8 | 32: return DataType::int32;
+    case 0 << 8 | 64: return DataType::int64;
+    case 1 << 8 | 8: return DataType::uint8;
+    case 2 << 8 | 16: return DataType::fp16;
+    case 2 << 8 | 32: return DataType::fp32;
+    case 4 << 8 | 16: return DataType::bf16;
+    case 6 << 8 | 8: return DataType::boolean;
+    case 10 << 8 | 8: return DataType::fp8_e4m3;
+    case 12 << 8 | 8: return DataType::fp8_e5m2;
+    case 14 << 8 | 8: return DataType::fp8_e8m0;
+    default: return DataType::not_set;
+  }
+}
+
+std::string text_of(const DlTensor& t) {
+  constexpr std::array<const char*, 7> names = {"int", "uint", "float", "handle", "bfloat", "complex", "bool"};
+  const std::string kind = t.code < names.size() ? names[t.code] : "type " + std::to_string(t.code) + " of ";
+  return kind + std::to_string(t.bits) + (t.lanes == 1 ? "" : " times " + std::to_string(t.lanes));
+}
+
+Device device_of(const DlTensor& t, const OperandInfo& operand) {
+  switch (t.device_type) {
+    case 1:  // host
+    case 3:  // host memory pinned by CUDA
+      return {DeviceType::cpu, 0};
+    case 2:   // CUDA
+    case 13:  // CUDA managed
+      return {DeviceType::cuda, static_cast<std::int16_t>(t.device_id)};
+    default:
+      throw broken(Rule::call_operand_device, label_of(operand), "memory of DLPack device type " + std::to_string(t.device_type),
+                   "memory of the host or a CUDA device");
+  }
+}
+
+nb::object capsule_of(nb::handle object) {
+  nb::dict options;
+  const nb::object where = nb::getattr(object, "__dlpack_device__", nb::none());
+  if (!where.is_none() && nb::cast<int>(where()[0]) == 2) options["stream"] = -1;  // the launch is on the caller's stream
+  options["max_version"] = nb::make_tuple(1, 1);
+  const nb::object make = object.attr("__dlpack__");
+  try {
+    return make(**options);
+  } catch (nb::python_error& e) {
+    if (!e.matches(PyExc_TypeError)) throw;
+  }
+  nb::del(options["max_version"]);  // a producer from before version 1
+  return make(**options);
+}
+
+}  // namespace
+
+void read_dlpack(nb::handle object, const OperandInfo& operand, TensorView& view, Keepers& keep) {
+  nb::object capsule = capsule_of(object);
+  const DlTensor* t = nullptr;
+  if (PyCapsule_IsValid(capsule.ptr(), "dltensor_versioned")) {
+    const auto* m = static_cast<DlManagedVersioned*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor_versioned"));
+    if (m->major != 1)
+      throw broken(Rule::pack_object, label_of(operand), "DLPack version " + std::to_string(m->major), "version 0 or 1");
+    view.read_only = (m->flags & kReadOnly) != 0;
+    t = &m->tensor;
+  } else if (PyCapsule_IsValid(capsule.ptr(), "dltensor")) {
+    t = &static_cast<DlManaged*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor"))->tensor;
+  } else {
+    throw broken(Rule::pack_object, label_of(operand), "a __dlpack__ that answers no fresh DLPack capsule", "a capsule");
+  }
+  view.dtype = type_of(*t);
+  if (view.dtype == DataType::not_set) refuse_type(operand, text_of(*t));
+  view.data = t->data ? static_cast<char*>(t->data) + t->byte_offset : nullptr;
+  view.device = device_of(*t, operand);
+  set_rank(view, t->rank, operand);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(view.rank); ++i) view.extent[i] = t->shape[i];
+  if (t->strides == nullptr) {
+    set_row_major(view);
+  } else {
+    for (std::size_t i = 0; i < static_cast<std::size_t>(view.rank); ++i) view.stride[i] = t->strides[i];
+  }
+  keep.hold(std::move(capsule));
+}
+
+}  // namespace verglas::python

@@ -1,0 +1,201 @@
+#include "numpy_arrays.hpp"
+
+#include <nanobind/stl/string.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "base/rules.hpp"
+#include "dtypes.hpp"
+
+namespace verglas::python {
+namespace {
+
+/// The head of NumPy's array object as its ABI fixes it: the same from NumPy 1.7 to 2.x, since extensions compiled against any of
+/// them read these fields directly. `fields_are_known` compares it with what Python sees before it is trusted.
+struct ArrayFields {
+  PyObject_HEAD;
+  char* data;
+  int rank;
+  Py_ssize_t* extents;
+  Py_ssize_t* strides;  // bytes
+  PyObject* base;
+  PyObject* dtype;
+  int flags;
+};
+constexpr int kOwnsData = 0x0004;
+constexpr int kWriteable = 0x0400;
+
+const ArrayFields& fields_of(nb::handle array) noexcept { return *reinterpret_cast<const ArrayFields*>(array.ptr()); }
+
+PyTypeObject* array_type() noexcept {
+  static PyTypeObject* found = nullptr;
+  if (found) return found;
+  PyObject* numpy = PyDict_GetItemString(PyImport_GetModuleDict(), "numpy");
+  PyObject* type = numpy ? PyObject_GetAttrString(numpy, "ndarray") : nullptr;
+  if (type && PyType_Check(type)) found = reinterpret_cast<PyTypeObject*>(type);  // kept for good
+  PyErr_Clear();
+  return found;
+}
+
+bool compare_fields(nb::handle array) {
+  const ArrayFields& a = fields_of(array);
+  const nb::dict said = nb::cast<nb::dict>(array.attr("__array_interface__"));
+  const nb::tuple data = nb::cast<nb::tuple>(said["data"]);
+  const nb::tuple shape = nb::cast<nb::tuple>(said["shape"]);
+  bool same = nb::cast<std::uintptr_t>(data[0]) == reinterpret_cast<std::uintptr_t>(a.data) &&
+              static_cast<std::size_t>(a.rank) == shape.size() && a.dtype == array.attr("dtype").ptr() &&
+              nb::cast<bool>(data[1]) == ((a.flags & kWriteable) == 0);
+  const nb::tuple strides = nb::cast<nb::tuple>(array.attr("strides"));
+  for (std::size_t i = 0; same && i < shape.size(); ++i)
+    same = nb::cast<Py_ssize_t>(shape[i]) == a.extents[i] && nb::cast<Py_ssize_t>(strides[i]) == a.strides[i];
+  return same;
+}
+
+bool fields_are_known(nb::handle array) {
+  static const bool known = compare_fields(array);
+  return known;
+}
+
+struct KnownType {
+  PyObject* dtype = nullptr;  ///< a reference is kept
+  DataType type = DataType::not_set;
+  std::int64_t item = 0;
+};
+
+KnownType look_up(nb::handle dtype) {
+  KnownType k;
+  k.item = nb::cast<std::int64_t>(dtype.attr("itemsize"));
+  if (nb::cast<bool>(dtype.attr("isnative"))) k.type = dtype_from_numpy_name(nb::cast<std::string>(dtype.attr("name")));
+  return k;
+}
+
+/// NumPy's built-in types are single objects, so a few entries serve nearly all arrays; the rest are looked up each time.
+KnownType type_of(PyObject* dtype) {
+  static std::array<KnownType, 32> known;
+  static std::size_t count = 0;
+  for (std::size_t i = 0; i < count; ++i)
+    if (known[i].dtype == dtype) return known[i];
+  KnownType k = look_up(dtype);
+  if (count < known.size()) {
+    k.dtype = dtype;
+    Py_INCREF(dtype);
+    known[count++] = k;
+  }
+  return k;
+}
+
+/// Bytes from `data` to the end of the memory that the array's owner holds; −1 where no owner says.
+/// Views made by NumPy's own indexing cannot leave it; those of as_strided, whose base is an object with a base, can.
+std::int64_t observed_bytes(const ArrayFields& array) {
+  const ArrayFields* owner = &array;
+  nb::object borrowed;
+  while ((owner->flags & kOwnsData) == 0) {
+    nb::handle base = owner->base;
+    if (!base.is_valid()) return -1;
+    if (!is_numpy_array(base)) {
+      borrowed = nb::getattr(base, "base", nb::none());
+      base = borrowed;
+      if (!is_numpy_array(base)) return -1;
+    }
+    owner = &fields_of(base);
+  }
+  std::int64_t bytes = type_of(owner->dtype).item;
+  for (int i = 0; i < owner->rank; ++i) bytes *= owner->extents[i];
+  return std::max<std::int64_t>(owner->data + bytes - array.data, 0);
+}
+
+}  // namespace
+
+void refuse_type(const OperandInfo& operand, std::string got) {
+  throw broken(
+      Rule::call_dtype, label_of(operand), std::move(got),
+      operand.dtype == DataType::not_set ? "a type of verglas.data_type" : std::string(name_of(operand.dtype)) + " as declared");
+}
+
+void set_rank(TensorView& view, std::int64_t rank, const OperandInfo& operand) {
+  if (rank > kMaxRank)
+    throw broken(Rule::call_rank, label_of(operand), "rank " + std::to_string(rank), "at most " + std::to_string(kMaxRank));
+  view.rank = static_cast<std::int8_t>(rank);
+}
+
+void set_row_major(TensorView& view) noexcept {
+  std::int64_t run = 1;
+  for (std::size_t i = static_cast<std::size_t>(view.rank); i-- > 0;) {
+    view.stride[i] = run;
+    run *= std::max<std::int64_t>(view.extent[i], 1);
+  }
+}
+
+void set_byte_strides(TensorView& view, const Py_ssize_t* bytes, std::int64_t item, const OperandInfo& operand) {
+  for (std::size_t i = 0; i < static_cast<std::size_t>(view.rank); ++i) {
+    view.stride[i] = bytes[i] / item;
+    if (view.stride[i] * item != bytes[i] && view.extent[i] > 1)
+      throw broken(Rule::pack_stride, label_of(operand),
+                   "a stride of " + std::to_string(bytes[i]) + " bytes for elements of " + std::to_string(item),
+                   "a multiple of " + std::to_string(item));
+  }
+}
+
+bool is_numpy_array(nb::handle object) noexcept {
+  PyTypeObject* type = array_type();
+  return type && PyObject_TypeCheck(object.ptr(), type);
+}
+
+void read_numpy_array(nb::handle object, const OperandInfo& operand, TensorView& view) {
+  const ArrayFields& a = fields_of(object);
+  if (!fields_are_known(object)) {
+    Keepers unused;  // NumPy keeps the memory itself
+    return read_array_interface(object, operand, view, unused);
+  }
+  const KnownType t = type_of(a.dtype);
+  if (t.type == DataType::not_set) refuse_type(operand, nb::cast<std::string>(nb::str(nb::handle(a.dtype))));
+  view.data = a.data;
+  view.dtype = t.type;
+  view.read_only = (a.flags & kWriteable) == 0;
+  set_rank(view, a.rank, operand);
+  for (int i = 0; i < a.rank; ++i) view.extent[static_cast<std::size_t>(i)] = a.extents[i];
+  set_byte_strides(view, a.strides, t.item, operand);
+  view.observed_bytes = observed_bytes(a);
+}
+
+void read_array_interface(nb::handle object, const OperandInfo& operand, TensorView& view, Keepers& keep) {
+  const nb::object said = object.attr("__array_interface__");
+  const nb::dict fields = nb::cast<nb::dict>(said);
+  const nb::object dtype = nb::getattr(object, "dtype", nb::none());
+  const std::string typestr = nb::cast<std::string>(fields["typestr"]);
+  if (!dtype.is_none()) {
+    view.dtype = type_of(dtype.ptr()).type;
+  } else if (typestr.size() > 2 && typestr[0] != '>') {
+    const std::string kind = typestr.substr(1);
+    view.dtype = kind == "f4"   ? DataType::fp32
+                 : kind == "f2" ? DataType::fp16
+                 : kind == "i1" ? DataType::int8
+                 : kind == "u1" ? DataType::uint8
+                 : kind == "i4" ? DataType::int32
+                 : kind == "i8" ? DataType::int64
+                 : kind == "b1" ? DataType::boolean
+                                : DataType::not_set;
+  }
+  if (view.dtype == DataType::not_set) refuse_type(operand, typestr);
+  const nb::object data = nb::borrow(fields["data"]);
+  if (!nb::isinstance<nb::tuple>(data))
+    throw broken(Rule::pack_object, label_of(operand), "an __array_interface__ without an address", "one with an address");
+  view.data = reinterpret_cast<void*>(nb::cast<std::uintptr_t>(data[0]));
+  view.read_only = nb::cast<bool>(data[1]);
+  const nb::tuple shape = nb::cast<nb::tuple>(fields["shape"]);
+  set_rank(view, static_cast<std::int64_t>(shape.size()), operand);
+  for (std::size_t i = 0; i < shape.size(); ++i) view.extent[i] = nb::cast<std::int64_t>(shape[i]);
+  const nb::object strides = fields.contains("strides") ? nb::borrow(fields["strides"]) : nb::object(nb::none());
+  if (strides.is_none()) {
+    set_row_major(view);
+  } else {
+    std::array<Py_ssize_t, kMaxRank> bytes{};
+    for (std::size_t i = 0; i < shape.size(); ++i) bytes[i] = nb::cast<Py_ssize_t>(strides[i]);
+    set_byte_strides(view, bytes.data(), bytes_of(view.dtype), operand);
+  }
+  keep.hold(said);
+}
+
+}  // namespace verglas::python

@@ -1,0 +1,22 @@
+#pragma once
+#include <nanobind/nanobind.h>
+
+#include "buffers.hpp"
+
+namespace verglas::python {
+
+/// True for a NumPy array, subclasses included. NumPy is not imported: as long as nobody has, no object is one.
+bool is_numpy_array(nb::handle object) noexcept;
+/// Reads the array's own fields: no Python code runs, except for the first array of a type.
+void read_numpy_array(nb::handle array, const OperandInfo& operand, TensorView& view);
+/// Anything with __array_interface__, also arrays of NumPy should its fields ever move.
+void read_array_interface(nb::handle object, const OperandInfo& operand, TensorView& view, Keepers& keep);
+
+/// Bytes to elements; throws pack.stride.
+void set_byte_strides(TensorView& view, const Py_ssize_t* bytes, std::int64_t item, const OperandInfo& operand);
+void set_row_major(TensorView& view) noexcept;
+/// Throws call.dtype for a type that has no counterpart here.
+[[noreturn]] void refuse_type(const OperandInfo& operand, std::string got);
+void set_rank(TensorView& view, std::int64_t rank, const OperandInfo& operand);
+
+}  // namespace verglas::python

@@ -1,0 +1,192 @@
+#include "pack.hpp"
+
+#include <nanobind/stl/string.h>
+
+#include <cmath>
+#include <limits>
+#include <new>
+#include <string>
+
+#include "base/rules.hpp"
+#include "numeric/convert.hpp"
+
+namespace verglas::python {
+namespace {
+
+std::string text_of(nb::handle object) { return nb::cast<std::string>(nb::repr(object)); }
+
+bool is_number(nb::handle object) {
+  return PyFloat_Check(object.ptr()) || PyLong_Check(object.ptr()) ||
+         (PyIndex_Check(object.ptr()) && !PyObject_HasAttrString(object.ptr(), "__dlpack__")) ||
+         (PyObject_HasAttrString(object.ptr(), "__float__") && !PyObject_HasAttrString(object.ptr(), "__setitem__") &&
+          !PyObject_HasAttrString(object.ptr(), "__dlpack__"));
+}
+
+/// Stores the number as an element of the operand's type.
+void store_number(nb::handle object, const OperandInfo& operand, std::int64_t& slot) {
+  const double value = PyFloat_AsDouble(object.ptr());
+  if (value == -1.0 && PyErr_Occurred()) throw nb::python_error();
+  if (!is_integer(operand.dtype)) {
+    if (std::isfinite(value) && std::fabs(value) > static_cast<double>(std::numeric_limits<float>::max()))
+      throw broken(Rule::pack_scalar, label_of(operand), text_of(object),
+                   "a number of type " + std::string(name_of(operand.dtype)));
+    numeric::from_float(static_cast<float>(value), &slot, operand.dtype);
+    return;
+  }
+  const bool is_signed = operand.dtype != DataType::uint8 && operand.dtype != DataType::boolean;
+  const int bits = operand.dtype == DataType::boolean ? 1 : bits_of(operand.dtype) - (is_signed ? 1 : 0);
+  const double limit = std::ldexp(1.0, bits);
+  if (!(value == std::trunc(value) && value < limit && value >= (is_signed ? -limit : 0.0)))
+    throw broken(Rule::pack_scalar, label_of(operand), text_of(object),
+                 "a number of type " + std::string(name_of(operand.dtype)));
+  slot = static_cast<std::int64_t>(value);  // little-endian: the low bytes are the narrower integer
+}
+
+}  // namespace
+
+PlanFacts::PlanFacts(CompiledPlan compiled, Graph described)
+    : plan(std::move(compiled)), graph(std::move(described)), readings(readings_of(plan)) {
+  for (std::size_t i = 0; i < graph.tensor_count(); ++i)
+    operand_of_tensor.push_back(static_cast<std::int16_t>(plan.operand_index(graph.tensor_at(i).uid())));
+}
+
+Pack::Pack(const PlanFacts& facts, nb::handle buffers) : facts_(facts), count_(facts.plan.operands().size()) {
+  for (std::size_t i = 0; i < count_; ++i) {
+    new (views_ + i) TensorView();
+    objects_[i] = nullptr;
+  }
+  try {
+    if (PyDict_Check(buffers.ptr())) {
+      PyObject *key = nullptr, *value = nullptr;
+      Py_ssize_t position = 0;
+      while (PyDict_Next(buffers.ptr(), &position, &key, &value))
+        if (value != Py_None) add(operand_of(key), value);
+    } else if (PyList_Check(buffers.ptr()) || PyTuple_Check(buffers.ptr())) {
+      const nb::object fast = nb::steal(PySequence_Fast(buffers.ptr(), "a sequence"));
+      const Py_ssize_t given = PySequence_Fast_GET_SIZE(fast.ptr());
+      if (static_cast<std::size_t>(given) != count_)
+        throw broken(Rule::call_operand_count, "call", std::to_string(given) + " buffers", std::to_string(count_));
+      for (Py_ssize_t i = 0; i < given; ++i)
+        if (PyObject* value = PySequence_Fast_GET_ITEM(fast.ptr(), i); value != Py_None) add(static_cast<int>(i), value);
+    } else {
+      throw broken(Rule::pack_object, "call", "a pack of type " + nb::cast<std::string>(nb::str(nb::type_name(buffers.type()))),
+                   "a dict, or a list or tuple in the order of operands()");
+    }
+    finish();
+  } catch (...) {
+    for (std::size_t i = 0; i < count_; ++i) Py_XDECREF(objects_[i]);
+    throw;
+  }
+}
+
+Pack::~Pack() {
+  for (std::size_t i = 0; i < count_; ++i) Py_XDECREF(objects_[i]);
+}
+
+int Pack::operand_of(nb::handle key) const {
+  const CompiledPlan& plan = facts_.plan;
+  int found = -1;
+  std::string what;
+  if (Tensor* tensor = nullptr; nb::try_cast(key, tensor) && tensor) {
+    const bool ours = tensor->graph() == &facts_.graph.data();
+    found = ours ? facts_.operand_of_tensor[static_cast<std::size_t>(tensor->index())] : -1;
+    if (found >= 0) return found;
+    what = ours ? "tensor '" + tensor->name() + "', which the graph keeps for itself" : "a tensor of another graph";
+  } else if (PyUnicode_Check(key.ptr())) {
+    Py_ssize_t size = 0;
+    const char* text = PyUnicode_AsUTF8AndSize(key.ptr(), &size);
+    if (!text) throw nb::python_error();
+    const std::string_view name(text, static_cast<std::size_t>(size));
+    found = plan.operand_index(name);
+    if (found >= 0) return found;
+    int same = 0;
+    for (const OperandInfo& o : plan.operands()) same += o.name == name;
+    if (same > 1)
+      throw broken(Rule::pack_ambiguous, "pack",
+                   "the name " + text_of(key) + ", which " + std::to_string(same) + " operands have", "the tensor or its uid");
+    what = "the name " + text_of(key);
+  } else if (PyLong_Check(key.ptr()) && !PyBool_Check(key.ptr())) {
+    int over = 0;
+    const long long uid = PyLong_AsLongLongAndOverflow(key.ptr(), &over);
+    if (over == 0) found = plan.operand_index(std::int64_t{uid});
+    if (found >= 0) return found;
+    what = "the uid " + text_of(key);
+  } else {
+    what = "a key of type " + nb::cast<std::string>(nb::str(nb::type_name(key.type())));
+  }
+  std::string names;
+  for (const OperandInfo& o : plan.operands()) names += (names.empty() ? "" : ", ") + label_of(o);
+  throw broken(Rule::pack_unknown, "pack", what, "one of " + names);
+}
+
+void Pack::add(int operand, nb::handle object) {
+  const auto i = static_cast<std::size_t>(operand);
+  const OperandInfo& info = facts_.plan.operands()[i];
+  if (objects_[i]) throw broken(Rule::pack_duplicate, label_of(info), "two buffers by different keys", "one");
+  objects_[i] = Py_NewRef(object.ptr());
+  if (facts_.readings[i].is_scalar && is_number(object)) {
+    store_number(object, info, scalars_[i]);
+    views_[i] = TensorView::address(&scalars_[i]);
+    return;
+  }
+  read_buffer(object, info, views_[i], keep_);
+}
+
+void Pack::finish() {
+  const auto operands = facts_.plan.operands();
+  for (std::size_t i = 0; i < count_; ++i)
+    if (!objects_[i]) throw broken(Rule::pack_missing, label_of(operands[i]), "no buffer", "one");
+  std::int64_t live_k = -1;
+  for (std::size_t i = 0; i < count_; ++i) {
+    settle(views_[i], operands[i], facts_.readings[i], i == 0 ? operands[0].dim.back() : live_k);
+    if (i == 0) live_k = live_k_of(views_[0], operands[0]);
+  }
+}
+
+Stream stream_of(nb::handle object) {
+  if (object.is_none()) return {};
+  nb::object handle = nb::borrow(object);
+  if (!PyLong_Check(handle.ptr())) {
+    handle = nb::getattr(object, "cuda_stream", nb::none());
+    if (const nb::object protocol = nb::getattr(object, "__cuda_stream__", nb::none()); handle.is_none() && !protocol.is_none())
+      handle = protocol()[1];
+  }
+  if (PyLong_Check(handle.ptr()) && !PyBool_Check(handle.ptr())) {
+    void* address = PyLong_AsVoidPtr(handle.ptr());
+    if (!PyErr_Occurred()) return {address};
+    PyErr_Clear();
+  }
+  throw broken(Rule::pack_stream, "stream", text_of(object), "None, an address, or an object that has one");
+}
+
+Workspace workspace_of(nb::handle object, Keepers& keep) {
+  if (object.is_none()) return {};
+  const OperandInfo info = not_an_operand("workspace", true);
+  TensorView v;
+  read_buffer(object, info, v, keep);
+  if (v.is_bare()) return {v.data, -1};
+  std::int64_t bytes = bytes_of(v.dtype);
+  for (int i = v.rank - 1; i >= 0; --i) {
+    const auto axis = static_cast<std::size_t>(i);
+    if (v.extent[axis] > 1 && v.stride[axis] * bytes_of(v.dtype) != bytes)
+      throw broken(Rule::pack_workspace, "workspace", "a buffer with gaps", "a dense one");
+    bytes *= v.extent[axis];
+  }
+  if (v.read_only) throw broken(Rule::pack_workspace, "workspace", "a read-only buffer", "one that can be written");
+  return {v.data, bytes};
+}
+
+void execute(const PlanFacts& facts, nb::handle buffers, nb::handle workspace, nb::handle stream) {
+  const Pack pack(facts, buffers);
+  Keepers keep;
+  const Workspace scratch = workspace_of(workspace, keep);
+  const Stream on = stream_of(stream);
+  Status status;
+  {
+    const nb::gil_scoped_release unlocked;
+    status = facts.plan.execute(pack.views(), on, scratch);
+  }
+  if (!status.ok()) throw facts.plan.explain(status, pack.views(), on, scratch);
+}
+
+}  // namespace verglas::python

@@ -1,0 +1,61 @@
+#pragma once
+#include <nanobind/nanobind.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "buffers.hpp"
+#include "reading.hpp"
+#include "recipe/recipe.hpp"
+#include "verglas/graph.hpp"
+#include "verglas/plan.hpp"
+
+namespace verglas::python {
+
+/// A compiled plan with what Python's packs need to know about its operands. Immutable, shared by all threads.
+struct PlanFacts {
+  PlanFacts(CompiledPlan compiled, Graph described);
+
+  CompiledPlan plan;
+  Graph graph;                                  ///< whose tensors are keys
+  std::vector<std::int16_t> operand_of_tensor;  ///< by index of the tensor in its graph, −1 for what is no operand
+  std::vector<Reading> readings;
+};
+
+/// The buffers of one call, in the plan's order, and all that keeps them alive.
+class Pack {
+ public:
+  /// From a dict by tensor, uid or name, or from a sequence in the order of operands(). Throws pack.* and call.*.
+  Pack(const PlanFacts& facts, nb::handle buffers);
+  Pack(const Pack&) = delete;
+  Pack& operator=(const Pack&) = delete;
+  ~Pack();
+
+  std::span<const TensorView> views() const noexcept { return {views_, count_}; }
+
+ private:
+  void add(int operand, nb::handle object);
+  int operand_of(nb::handle key) const;
+  void finish();
+
+  const PlanFacts& facts_;
+  std::size_t count_;
+  alignas(TensorView) std::byte memory_[sizeof(TensorView) * recipe::kMaxRoles];  // not initialised: only count_ of them are
+  TensorView* views_ = reinterpret_cast<TensorView*>(memory_);
+  PyObject* objects_[recipe::kMaxRoles];     // owned; null: not given yet
+  std::int64_t scalars_[recipe::kMaxRoles];  // values of operands passed by value as numbers
+  Keepers keep_;
+};
+
+/// None, an address, torch's stream (cuda_stream) or an object with __cuda_stream__.
+Stream stream_of(nb::handle object);
+/// None, an address, or a dense writable buffer.
+Workspace workspace_of(nb::handle object, Keepers& keep);
+
+/// Reads the pack and runs the plan, without the interpreter's lock.
+void execute(const PlanFacts& facts, nb::handle buffers, nb::handle workspace, nb::handle stream);
+
+}  // namespace verglas::python

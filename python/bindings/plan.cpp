@@ -1,0 +1,52 @@
+#include "plan.hpp"
+
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings.hpp"
+
+namespace verglas::python {
+
+void bind_plan(nb::module_& m) {
+  nb::class_<OperandInfo>(m, "Operand", "One buffer that a plan takes, as the graph declares it.")
+      .def_ro("name", &OperandInfo::name)
+      .def_ro("uid", &OperandInfo::uid)
+      .def_ro("roles", &OperandInfo::roles,
+              "\"a\", \"b\", \"aux\", \"scalar\", \"output\", \"reduction\", or several joined by \"+\".")
+      .def_ro("data_type", &OperandInfo::dtype)
+      .def_ro("dim", &OperandInfo::dim)
+      .def_ro("stride", &OperandInfo::stride, "In elements.")
+      .def_ro("is_output", &OperandInfo::is_output)
+      .def_ro("is_pass_by_value", &OperandInfo::is_host_scalar)
+      .def("__repr__", [](const OperandInfo& o) { return "<verglas.Operand " + label_of(o) + ">"; });
+
+  nb::class_<Plan>(m, "Plan", R"(A plan that is compiled and ready to run.
+
+Immutable: any number of threads may execute one plan at the same time, each with its own buffers and workspace.)")
+      .def_prop_ro(
+          "name", [](const Plan& p) { return p.facts->plan.name(); }, "Engine and knobs, such as ``cpu[PRODUCT=1]``.")
+      .def_prop_ro("engine", [](const Plan& p) { return p.facts->plan.engine(); })
+      .def_prop_ro("engine_id", [](const Plan& p) { return p.facts->plan.engine_id(); })
+      .def_prop_ro("knobs", [](const Plan& p) { return p.facts->plan.knobs(); })
+      .def_prop_ro(
+          "workspace_size", [](const Plan& p) { return p.facts->plan.workspace().bytes; }, "In bytes.")
+      .def(
+          "operands",
+          [](const Plan& p) {
+            const auto all = p.facts->plan.operands();
+            return std::vector<OperandInfo>(all.begin(), all.end());
+          },
+          "The buffers of a call, in the order in which `execute` takes a sequence.")
+      .def(
+          "execute",
+          [](const Plan& p, nb::handle pack, nb::handle workspace, nb::handle stream) {
+            execute(*p.facts, pack, workspace, stream);
+          },
+          nb::arg("pack"), nb::arg("workspace").none() = nb::none(), nb::arg("stream").none() = nb::none(),
+          R"(Checks everything, then launches; nothing is written for a call that is refused. See `Graph.execute`.)")
+      .def("__repr__", [](const Plan& p) { return "<verglas.Plan " + p.facts->plan.name() + ">"; });
+}
+
+}  // namespace verglas::python

@@ -1,0 +1,118 @@
+#include "reading.hpp"
+
+#include <algorithm>
+
+#include "chain/chain.hpp"
+
+namespace verglas::python {
+namespace {
+
+std::size_t at(int i) noexcept { return static_cast<std::size_t>(i); }
+
+std::int64_t elements_of(const TensorView& v) noexcept {
+  std::int64_t n = 1;
+  for (int i = 0; i < v.rank; ++i)
+    if (__builtin_mul_overflow(n, v.extent[at(i)], &n)) return -1;
+  return n;
+}
+
+/// The strides of unit axes, and of tensors without elements, mean nothing.
+bool is_declaration(const TensorView& v, const OperandInfo& o) noexcept {
+  if (at(v.rank) != o.dim.size()) return false;
+  for (int i = 0; i < v.rank; ++i)
+    if (v.extent[at(i)] != o.dim[at(i)] || (v.extent[at(i)] > 1 && v.stride[at(i)] != o.stride[at(i)])) return false;
+  return true;
+}
+
+bool is_row_major(const TensorView& v) noexcept {
+  std::int64_t run = 1;
+  for (int i = v.rank - 1; i >= 0; --i) {
+    if (v.extent[at(i)] > 1 && v.stride[at(i)] != run) return false;
+    run *= v.extent[at(i)];
+  }
+  return true;
+}
+
+/// A shape that cannot be what the operand is, live extents or not: a flat run, batch and rows in one axis, a scalar of rank 0.
+bool has_other_rank(const TensorView& v, const OperandInfo& o, const Reading& r) noexcept {
+  if (!r.is_matrix) {
+    const auto real = std::count_if(v.extent.begin(), v.extent.begin() + v.rank, [](std::int64_t e) { return e != 1; });
+    return real != r.real_axes;
+  }
+  if (v.rank == 2) return o.dim.size() == 3 && o.dim[0] != 1;
+  if (v.rank == 3) return o.dim.size() == 2 && v.extent[0] != 1;
+  return true;
+}
+
+void describe_by_graph(TensorView& v, const OperandInfo& o) noexcept {
+  v.rank = static_cast<std::int8_t>(o.dim.size());
+  v.dtype = o.dtype;
+  std::copy(o.dim.begin(), o.dim.end(), v.extent.begin());
+  std::copy(o.stride.begin(), o.stride.end(), v.stride.begin());
+}
+
+/// Row 3' of the rules. Where extents tell the two readings apart they decide; at N = K the contiguous axis does.
+AxisOrder order_of_b(const TensorView& v, const Reading& r, std::int64_t live_k) noexcept {
+  if (v.rank != 2 && v.rank != 3) return AxisOrder::declared;
+  const std::size_t first = at(v.rank - 2);   // K as declared, N as kernels allocate
+  const std::size_t second = at(v.rank - 1);  // N as declared, K as kernels allocate
+  if (v.extent[first] != v.extent[second]) {
+    if (v.extent[first] == live_k) return AxisOrder::declared;
+    if (v.extent[second] == live_k) return AxisOrder::kernel;
+  }
+  if (!r.has_major) return AxisOrder::declared;
+  const std::size_t declared = r.k_major ? first : second;
+  const std::size_t kernel = r.k_major ? second : first;
+  return v.stride[declared] == 1 && v.stride[kernel] != 1 ? AxisOrder::declared : AxisOrder::kernel;
+}
+
+}  // namespace
+
+std::vector<Reading> readings_of(const CompiledPlan& plan) {
+  std::vector<Reading> all;
+  for (const OperandInfo& o : plan.operands()) {
+    Reading r;
+    r.is_scalar = o.is_host_scalar;
+    std::int64_t reach = 1;
+    for (std::size_t i = 0; i < o.dim.size(); ++i) {
+      r.elements *= o.dim[i];
+      r.real_axes += o.dim[i] != 1;
+      reach += std::max<std::int64_t>(o.dim[i] - 1, 0) * o.stride[i];
+    }
+    r.reach_bytes = r.elements == 0 ? 0 : reach * bytes_of(o.dtype);
+    all.push_back(r);
+  }
+  for (const chain::Role& role : plan.chain().roles) {
+    using enum chain::RoleKind;
+    Reading& r = all[at(role.operand)];
+    const OperandInfo& o = plan.operands()[at(role.operand)];
+    r.is_matrix |= role.kind == a || role.kind == b || role.kind == output || role.kind == reduction;
+    if (role.kind != b) continue;
+    r.is_b = true;
+    r.k_major = o.stride[at(role.axis[2])] == 1;
+    r.has_major = r.k_major || o.stride[at(role.axis[1])] == 1;
+  }
+  return all;
+}
+
+std::int64_t live_k_of(const TensorView& first, const OperandInfo& operand) noexcept {
+  if (first.is_bare()) return operand.dim.back();
+  return first.rank < 1 ? -1 : first.extent[at(first.rank - 1)];
+}
+
+void settle(TensorView& v, const OperandInfo& o, const Reading& r, std::int64_t live_k) noexcept {
+  if (v.is_bare() || is_declaration(v, o)) return;
+  const bool may_hold_bytes = v.dtype == DataType::uint8 && v.rank == 1;
+  if (has_other_rank(v, o, r) && (v.dtype == o.dtype || may_hold_bytes) && is_row_major(v)) {
+    std::int64_t bytes = 0;
+    const bool over = __builtin_mul_overflow(elements_of(v), std::int64_t{bytes_of(v.dtype)}, &bytes);
+    if (!over && bytes >= r.reach_bytes && bytes > 0) {
+      if (v.observed_bytes < 0) v.observed_bytes = bytes;
+      describe_by_graph(v, o);
+      return;
+    }
+  }
+  if (r.is_b) v.order = order_of_b(v, r, live_k);
+}
+
+}  // namespace verglas::python

@@ -1,0 +1,32 @@
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "verglas/plan.hpp"
+#include "verglas/tensor.hpp"
+
+/// How a buffer that does not say is read: by its own description, or by the graph's; and B's axes in which order.
+/// docs/python.md, "What a buffer means", has the rules in words.
+namespace verglas::python {
+
+/// What the rules ask about one operand; settled when the plan is compiled.
+struct Reading {
+  bool is_matrix = false;                   ///< an a, b, output or reduction: rank 2 or 3
+  bool is_b = false;                        ///< fills a role b, maybe others too
+  bool is_scalar = false;                   ///< passed by value
+  bool k_major = false, has_major = false;  ///< of b: the declared contiguous axis is K; there is one at all
+  int real_axes = 0;                        ///< declared extents other than 1
+  std::int64_t elements = 1;                ///< declared
+  std::int64_t reach_bytes = 0;             ///< declared, first element to the end of the last
+};
+
+/// One for each operand, in order. The operand that M and K are read from is the first.
+std::vector<Reading> readings_of(const CompiledPlan& plan);
+
+/// Rewrites the view where the graph's description counts, and sets the axis order of B. `live_k` is the K of the first operand.
+void settle(TensorView& view, const OperandInfo& operand, const Reading& reading, std::int64_t live_k) noexcept;
+
+/// K as the first operand, an A, has it; −1 where its view does not say.
+std::int64_t live_k_of(const TensorView& first, const OperandInfo& operand) noexcept;
+
+}  // namespace verglas::python
