@@ -221,7 +221,7 @@ class Analyser {
       else
         step.scalar_role = aux_role(scalar);
     }
-    in.prologue.push_back(std::move(step));
+    in.prologue.push_back(step);
     return main;
   }
 
