@@ -2,10 +2,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <cstdlib>
 #include <filesystem>
 
+#include "base/environment.hpp"
 #include "jit/cache.hpp"
 
 namespace verglas::jit {
@@ -21,29 +21,11 @@ bool is_folder(const std::string& path) {
   return ::stat(path.c_str(), &s) == 0 && S_ISDIR(s.st_mode);
 }
 
-/// "512M" in bytes; `otherwise` for what is no number.
-std::uint64_t bytes_of(std::string_view text, std::uint64_t otherwise) {
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{}) return otherwise;
-  const std::string_view unit = text.substr(static_cast<std::size_t>(end - text.data()));
-  int shift = 0;
-  if (unit == "K" || unit == "k")
-    shift = 10;
-  else if (unit == "M" || unit == "m")
-    shift = 20;
-  else if (unit == "G" || unit == "g")
-    shift = 30;
-  else if (!unit.empty())
-    return otherwise;
-  return value > UINT64_MAX >> shift ? UINT64_MAX : value << shift;
-}
-
 }  // namespace
 
 CacheSettings cache_settings_from_environment() {
   CacheSettings out;
-  out.limit_bytes = bytes_of(variable("VERGLAS_CACHE_LIMIT"), out.limit_bytes);
+  out.limit_bytes = environment::bytes("VERGLAS_CACHE_LIMIT").value_or(out.limit_bytes);
   const std::string_view asked = variable("VERGLAS_CACHE"), xdg = variable("XDG_CACHE_HOME"), home = variable("HOME");
   if (asked == "off") {
     out.why_memory_only = "VERGLAS_CACHE is \"off\"";
