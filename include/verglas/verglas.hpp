@@ -2,6 +2,7 @@
 /// Everything a user of the C++ API needs.
 #include "verglas/dtype.hpp"
 #include "verglas/error.hpp"
+#include "verglas/explain.hpp"
 #include "verglas/graph.hpp"
 #include "verglas/plan.hpp"
 #include "verglas/pointwise.hpp"

@@ -106,12 +106,7 @@ int add_tensor(GraphData& g, TensorData t) {
 
 /// Appends the node and its (virtual) output.
 int add_node(GraphData& g, NodeData n) {
-  if (n.name.empty()) {
-    const std::string_view kind = n.kind == NodeKind::matmul      ? "matmul"
-                                  : n.kind == NodeKind::reduction ? "reduction"
-                                                                  : name_of(n.pointwise);
-    n.name = std::string(kind) + "_" + std::to_string(g.nodes.size());
-  }
+  if (n.name.empty()) n.name = default_name(n, g.nodes.size());
   n.compute_is_users = n.compute != DataType::not_set;
   TensorData out;
   out.name = n.name + "::out";

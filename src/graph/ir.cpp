@@ -6,6 +6,15 @@ namespace verglas::graph {
 
 std::string label_of(const TensorData& t) { return t.name.empty() ? "#" + std::to_string(t.uid) : "'" + t.name + "'"; }
 std::string label_of(const NodeData& n) { return "'" + n.name + "'"; }
+std::string_view kind_of(const NodeData& n) {
+  switch (n.kind) {
+    case NodeKind::matmul: return "matmul";
+    case NodeKind::reduction: return "reduction";
+    case NodeKind::pointwise: break;
+  }
+  return name_of(n.pointwise);
+}
+std::string default_name(const NodeData& n, std::size_t index) { return std::string(kind_of(n)) + "_" + std::to_string(index); }
 
 std::string text_of(const std::vector<std::int64_t>& extents) {
   std::string s = "(";

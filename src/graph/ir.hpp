@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "verglas/dtype.hpp"
@@ -50,6 +51,10 @@ struct GraphData {
 /// Text for errors: `'name'`, or `#uid` where there is no name.
 std::string label_of(const TensorData& t);
 std::string label_of(const NodeData& n);
+/// "matmul", "reduction" or the pointwise mode.
+std::string_view kind_of(const NodeData& n);
+/// The name of a node that was given none, "relu_3"; `index` is its place in the graph.
+std::string default_name(const NodeData& n, std::size_t index);
 /// "(2, 128, 64)".
 std::string text_of(const std::vector<std::int64_t>& extents);
 

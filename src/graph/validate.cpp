@@ -12,12 +12,7 @@ namespace {
 using Extents = std::vector<std::int64_t>;
 
 std::string who(const TensorData& t) { return "tensor " + label_of(t); }
-std::string who(const NodeData& n) {
-  const std::string_view kind = n.kind == NodeKind::matmul      ? "matmul"
-                                : n.kind == NodeKind::reduction ? "reduction"
-                                                                : name_of(n.pointwise);
-  return std::string(kind) + " " + label_of(n);
-}
+std::string who(const NodeData& n) { return std::string(kind_of(n)) + " " + label_of(n); }
 
 Extents row_major(const Extents& dim) {
   Extents stride(dim.size());

@@ -1,0 +1,13 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace verglas {
+
+/// The whole of an ordinary file of at most `limit` bytes. Throws file.open, file.limit.
+std::string read_file(const std::string& path, std::int64_t limit);
+/// Writes or replaces a file. Throws file.write; what was there before may be gone then.
+void write_file(const std::string& path, std::string_view content);
+
+}  // namespace verglas
