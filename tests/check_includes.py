@@ -25,7 +25,7 @@ EDGES = {
     "plan": "base numeric graph chain recipe engine",
     "ops": "base numeric graph chain recipe plan",
     "ffi": "base numeric graph chain recipe plan ops",
-    "tool": "base numeric graph chain recipe plan ops engine jit cuda",
+    "tool": "base numeric graph chain recipe plan ops engine engine/cpu jit cuda",
     "include": "",
     "oracle": "",
 }

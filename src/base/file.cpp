@@ -41,7 +41,8 @@ void write_file(const std::string& path, std::string_view content) {
   const bool written = std::fwrite(content.data(), 1, content.size(), file.get()) == content.size();
   const int why = errno;
   if (std::fclose(file.release()) != 0 || !written)
-    throw broken(Rule::file_write, who(path), std::strerror(written ? errno : why), std::to_string(content.size()) + " bytes written");
+    throw broken(Rule::file_write, who(path), std::strerror(written ? errno : why),
+                 std::to_string(content.size()) + " bytes written");
 }
 
 }  // namespace verglas

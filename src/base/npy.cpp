@@ -194,7 +194,8 @@ NpyHeader parse_npy_header(std::string_view first, const std::string& name) {
     empty |= e == 0;
     over |= __builtin_mul_overflow(bytes, e > 0 ? e : 1, &bytes);
   }
-  if (over) throw broken(Rule::file_npy_shape, who(name), fmt::format("shape ({})", fmt::join(h.dim, ", ")), "bytes that fit 63 bits");
+  if (over)
+    throw broken(Rule::file_npy_shape, who(name), fmt::format("shape ({})", fmt::join(h.dim, ", ")), "bytes that fit 63 bits");
   h.data_bytes = empty ? 0 : bytes;
   return h;
 }
@@ -225,8 +226,8 @@ void write_npy(const std::string& path, DataType dtype, const std::vector<std::i
   for (auto t = kTypes.rbegin(); t != kTypes.rend(); ++t)
     if (t->type == dtype) word = t->word;
   if (word.empty()) throw broken(Rule::file_npy_type, who(path), std::string(name_of(dtype)), "a type that .npy files have");
-  std::string header = fmt::format("{{'descr': '{}{}', 'fortran_order': False, 'shape': ({}{}), }}", bytes_of(dtype) == 1 ? '|' : '<',
-                                   word, fmt::join(dim, ", "), dim.size() == 1 ? "," : "");
+  std::string header = fmt::format("{{'descr': '{}{}', 'fortran_order': False, 'shape': ({}{}), }}",
+                                   bytes_of(dtype) == 1 ? '|' : '<', word, fmt::join(dim, ", "), dim.size() == 1 ? "," : "");
   header.resize((10 + header.size() + 1 + 63) / 64 * 64 - 10 - 1, ' ');  // elements begin at a multiple of 64 bytes
   header += '\n';
   std::string content = std::string(kMagic) + std::string("\x01\x00", 2);

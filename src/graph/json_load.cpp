@@ -134,7 +134,8 @@ double read_double(const Json& j, const std::string& place) {
 float read_float(const Json& j, const std::string& place) {
   const double v = read_double(j, place);
   // From here on a double rounds to infinity.
-  if (std::isfinite(v) && std::abs(v) >= 0x1.ffffffp127) throw broken(Rule::file_number, who(place), shown(j), "a number that fp32 holds");
+  if (std::isfinite(v) && std::abs(v) >= 0x1.ffffffp127)
+    throw broken(Rule::file_number, who(place), shown(j), "a number that fp32 holds");
   return static_cast<float>(v);
 }
 
@@ -349,8 +350,6 @@ GraphData load(std::string_view text) {
 
 }  // namespace graph
 
-Graph Graph::from_json(std::string_view text) {
-  return Graph(std::make_shared<graph::GraphData>(graph::load(text)));
-}
+Graph Graph::from_json(std::string_view text) { return Graph(std::make_shared<graph::GraphData>(graph::load(text))); }
 
 }  // namespace verglas

@@ -18,8 +18,7 @@ std::string word_of(const FusionChain& c, const chain::Step& s) {
     if (aux->varies[1] && aux->varies[2]) return "residual";
   }
   if (aux && s.mode == PointwiseMode::mul && aux->varies[1] != aux->varies[2]) return "scale";
-  if (s.mode == PointwiseMode::identity)
-    return "cast_" + std::string(name_of(c.values[static_cast<std::size_t>(s.value)].dtype));
+  if (s.mode == PointwiseMode::identity) return "cast_" + std::string(name_of(c.values[static_cast<std::size_t>(s.value)].dtype));
   return std::string(name_of(s.mode));
 }
 

@@ -1,0 +1,25 @@
+#pragma once
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "verglas/verglas.hpp"
+
+namespace verglas::tool {
+
+/// Reports keep their keys in the order in which they are filled.
+using Json = nlohmann::ordered_json;
+
+/// Exit codes of the command; anything else is a crash.
+enum Exit { kDone = 0, kRefused = 1, kUsage = 2 };
+
+/// Each adds its subcommand; when it was chosen it runs at the end of parsing and leaves its exit code in `code`.
+void add_doctor(CLI::App& app, int& code);
+void add_run(CLI::App& app, int& code);
+void add_explain(CLI::App& app, int& code);
+
+Graph load_graph(const std::string& path);
+/// Indented text; bytes that are no UTF-8 become question marks in a box.
+std::string text_of(const Json& j);
+
+}  // namespace verglas::tool

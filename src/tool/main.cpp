@@ -1,0 +1,46 @@
+#include <cstdio>
+#include <exception>
+#include <new>
+
+#include "base/file.hpp"
+#include "graph/json_limits.hpp"
+#include "tool/command.hpp"
+
+namespace verglas::tool {
+
+Graph load_graph(const std::string& path) { return Graph::from_json(read_file(path, graph::kMaxFileBytes)); }
+
+std::string text_of(const Json& j) { return j.dump(2, ' ', false, Json::error_handler_t::replace); }
+
+namespace {
+
+int run_command(int argc, char** argv) {
+  CLI::App app("Verglas: fused GEMM graphs, compiled once, launched with every check.", "verglas");
+  app.set_version_flag("--version", std::string("verglas ") + VERGLAS_VERSION);
+  app.require_subcommand(1);
+  app.footer("Exit codes: 0 done, 1 refused or wrong, 2 usage. docs/tool.md has examples.");
+  int code = kDone;
+  add_doctor(app, code);
+  add_run(app, code);
+  add_explain(app, code);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? kDone : kUsage;
+  }
+  return code;
+}
+
+}  // namespace
+}  // namespace verglas::tool
+
+int main(int argc, char** argv) {
+  try {
+    return verglas::tool::run_command(argc, argv);
+  } catch (const std::bad_alloc&) {
+    std::fputs("verglas: out_of_memory: the host has not enough memory\n", stderr);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "verglas: %s\n", e.what());
+  }
+  return verglas::tool::kRefused;
+}

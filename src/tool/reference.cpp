@@ -1,0 +1,371 @@
+#include "tool/reference.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "tool/formulas.hpp"
+#include "tool/progress.hpp"
+
+namespace verglas::tool {
+namespace {
+
+using graph::GraphData;
+using graph::NodeData;
+using graph::NodeKind;
+using graph::TensorData;
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kUnit = 0x1p-24;  // half an ulp of 1 in fp32
+
+/// Every value within `radius` of `value` is right; radius 0 means exactly this one, radius infinite that all are.
+struct Ball {
+  double value = 0, radius = 0;
+  bool exact() const { return radius == 0; }
+};
+constexpr Ball kAnything{0, kInf};
+
+struct Format {
+  int digits;  ///< of the significand, the hidden one included
+  int lowest;  ///< exponent of the last bit of subnormals
+  double largest;
+};
+Format format_of(DataType t) {
+  if (t == DataType::fp16) return {11, -24, 65504};
+  if (t == DataType::bf16) return {8, -133, 0x1.FEp127};
+  return {24, -149, 0x1.FFFFFEp127};
+}
+double ulp(DataType t, double v) {
+  const Format f = format_of(t);
+  return std::ldexp(1.0, v == 0 ? f.lowest : std::max(std::ilogb(v) - f.digits + 1, f.lowest));
+}
+/// To nearest even, of a finite or infinite number.
+double round_to(DataType t, double v) {
+  if (std::isnan(v) || std::isinf(v)) return is_integer(t) && std::isnan(v) ? 0 : v;
+  const double unit = ulp(t, v);
+  const double r = std::nearbyint(v / unit) * unit;
+  return std::abs(r) > format_of(t).largest ? std::copysign(kInf, v) : r == 0 ? std::copysign(0.0, v) : r;
+}
+double saturate(DataType t, double v) {
+  if (t == DataType::boolean) return v != 0;
+  const double bits = bits_of(t);
+  const double low = t == DataType::uint8 ? 0 : -std::ldexp(1.0, static_cast<int>(bits) - 1);
+  const double high = std::ldexp(1.0, static_cast<int>(bits) - (t == DataType::uint8 ? 0 : 1)) - 1;
+  return std::isnan(v) ? 0 : std::clamp(std::nearbyint(v), low, high);
+}
+
+Ball rounded(DataType t, Ball b) {
+  if (std::isinf(b.radius)) return b;
+  if (is_integer(t)) {
+    const double v = saturate(t, b.value);
+    if (b.exact()) return {v, 0};
+    return {v, std::max(std::abs(saturate(t, b.value + b.radius) - v), std::abs(saturate(t, b.value - b.radius) - v))};
+  }
+  if (b.exact()) return {round_to(t, b.value), 0};
+  const double far = std::abs(b.value) + b.radius;
+  if (far >= format_of(t).largest) return kAnything;
+  return {b.value, b.radius + ulp(t, far) / 2};
+}
+
+/// What a set of ends says about a function on intervals: the middle, and how far the ends go.
+class Hull {
+ public:
+  explicit Hull(double middle) : middle_(middle) {}
+  void add(double v) {
+    radius_ = std::isnan(v) != std::isnan(middle_) ? kInf : std::isnan(v) ? radius_ : std::max(radius_, std::abs(v - middle_));
+  }
+  Ball ball() const { return std::isnan(radius_) ? kAnything : Ball{middle_, radius_}; }
+
+ private:
+  double middle_, radius_ = 0;
+};
+
+Ball pointwise_fp32(const NodeData& n, std::array<Ball, 3> in) {
+  using enum PointwiseMode;
+  const auto f = [&](double x, double y, double z) { return formula(n.pointwise, n.parameters, x, y, z); };
+  const double middle = f(in[0].value, in[1].value, in[2].value);
+  const bool exact = in[0].exact() && in[1].exact() && in[2].exact();
+  for (const Ball& b : in)
+    if (std::isinf(b.radius)) return kAnything;
+  Hull hull(middle);
+  if (!exact) {
+    for (const double sx : {-1.0, 1.0})
+      for (const double sy : {-1.0, 1.0})
+        for (const double sz : {-1.0, 1.0})
+          hull.add(f(in[0].value + sx * in[0].radius, in[1].value + sy * in[1].radius, in[2].value + sz * in[2].radius));
+    const bool meet = std::abs(in[0].value - in[1].value) <= in[0].radius + in[1].radius;
+    if ((n.pointwise == cmp_eq || n.pointwise == cmp_neq) && meet) hull.add(1 - middle);
+    if ((n.pointwise == div || n.pointwise == mod) && std::abs(in[1].value) <= in[1].radius) return kAnything;
+    if (n.pointwise == mod && in[1].exact() && in[0].radius >= std::abs(in[1].value)) return kAnything;
+    if ((n.pointwise == sin || n.pointwise == cos) && in[0].radius > 0.5) return {0, 1 + 1e-6};
+    if (n.pointwise == tan && in[0].radius > 0.5) return kAnything;
+  }
+  Ball out = hull.ball();
+  if (is_correctly_rounded(n.pointwise)) return rounded(DataType::fp32, out);
+  // Formulas of several operations: 32 units of the result and of the operands that enter it.
+  out.radius += 32 * kUnit * (std::abs(middle) + std::abs(in[0].value) * (n.pointwise < exp || n.pointwise > log)) + 0x1p-140;
+  return std::isnan(middle) || std::isinf(middle) ? Ball{middle, std::isnan(out.radius) || std::isinf(middle) ? 0 : out.radius}
+                                                  : rounded(DataType::fp32, out);
+}
+
+Ball pointwise_int32(const NodeData& n, std::array<Ball, 3> in) {
+  for (const Ball& b : in)
+    if (!b.exact()) return kAnything;
+  const auto as_int = [](Ball b) { return static_cast<std::int64_t>(saturate(DataType::int32, b.value)); };
+  return {static_cast<double>(formula_int(n.pointwise, as_int(in[0]), as_int(in[1]), as_int(in[2]))), 0};
+}
+
+/// A sum of n terms in fp32, in any order; exact where all are integers and no partial sum can round.
+class Sum {
+ public:
+  void add(Ball b) {
+    value_ += b.value;
+    radius_ += b.radius;
+    magnitude_ += std::abs(b.value) + b.radius;
+    integers_ = integers_ && b.exact() && b.value == std::trunc(b.value);
+    ++terms_;
+  }
+  Ball ball(bool int32) const {
+    if (int32) return integers_ && magnitude_ < 0x1p31 ? Ball{value_, 0} : kAnything;
+    if (integers_ && magnitude_ <= 0x1p24) return {value_, 0};
+    if (!std::isfinite(magnitude_))
+      return std::isnan(radius_) || radius_ > 0 ? kAnything : Ball{value_, std::isfinite(value_) ? kInf : 0};
+    return rounded(DataType::fp32, {value_, radius_ + static_cast<double>(terms_ + 2) * kUnit * magnitude_ +
+                                                static_cast<double>(terms_) * 0x1p-149});
+  }
+
+ private:
+  double value_ = 0, radius_ = 0, magnitude_ = 0;
+  bool integers_ = true;
+  std::int64_t terms_ = 0;
+};
+
+class Evaluator {
+ public:
+  Evaluator(const GraphData& g, const std::map<std::int64_t, const HostArray*>& given) : g_(g), values_(g.tensors.size()) {
+    for (std::size_t i = 0; i < g.tensors.size(); ++i) {
+      const TensorData& t = g.tensors[i];
+      if (t.producer >= 0) continue;
+      std::vector<Ball>& v = values_[i];
+      if (t.value) {
+        v.push_back(rounded(t.dtype, {*t.value, 0}));
+      } else if (const auto it = given.find(t.uid); it != given.end()) {
+        const std::int64_t n = it->second->elements();
+        for (std::int64_t k = 0; k < n; ++k) v.push_back({it->second->value(k), 0});
+      }
+    }
+  }
+
+  void run() {
+    Progress progress("check", work());
+    for (const int i : g_.order) {
+      const NodeData& n = g_.nodes[static_cast<std::size_t>(i)];
+      std::vector<Ball>& out = values_[static_cast<std::size_t>(n.output)];
+      if (n.kind == NodeKind::matmul)
+        out = product(n, progress);
+      else if (n.kind == NodeKind::pointwise)
+        out = pointwise(n);
+      else
+        out = reduce(n);
+      for (Ball& b : out) b = rounded(tensor(n.output).dtype, b);
+    }
+  }
+
+  const std::vector<Ball>& of(std::size_t tensor) const { return values_[tensor]; }
+
+ private:
+  const TensorData& tensor(int i) const { return g_.tensors[static_cast<std::size_t>(i)]; }
+  static std::int64_t count(const std::vector<std::int64_t>& dim) {
+    std::int64_t n = 1;
+    for (const std::int64_t e : dim) n *= e;
+    return n;
+  }
+
+  std::int64_t work() const {
+    std::int64_t n = 0;
+    for (const NodeData& node : g_.nodes)
+      if (node.kind == NodeKind::matmul) n += count(tensor(node.output).dim);
+    return n;
+  }
+
+  std::vector<Ball> product(const NodeData& n, Progress& progress) const {
+    const TensorData& a = tensor(n.inputs[0]);
+    const TensorData& b = tensor(n.inputs[1]);
+    const auto& dim = tensor(n.output).dim;
+    const std::size_t r = dim.size();
+    const std::int64_t rows = dim[r - 2], columns = dim[r - 1], inner = a.dim[r - 1];
+    const std::int64_t batches = r == 3 ? dim[0] : 1;
+    const bool int32 = n.compute == DataType::int32;
+    const double operand_loss = n.compute == DataType::tf32 ? 0x1p-10 : 0;  // each operand may lose 2^-11 of itself
+    std::vector<Ball> out;
+    std::vector<Sum> sums;
+    for (std::int64_t l = 0; l < batches; ++l) {
+      const Ball* pa = values_[static_cast<std::size_t>(n.inputs[0])].data() + (r == 3 && a.dim[0] > 1 ? l * rows * inner : 0);
+      const Ball* pb = values_[static_cast<std::size_t>(n.inputs[1])].data() + (r == 3 && b.dim[0] > 1 ? l * inner * columns : 0);
+      for (std::int64_t m = 0; m < rows; ++m) {
+        sums.assign(static_cast<std::size_t>(columns), {});
+        for (std::int64_t k = 0; k < inner; ++k) {
+          const Ball x = pa[m * inner + k];
+          for (std::int64_t c = 0; c < columns; ++c) {
+            const Ball y = pb[k * columns + c];
+            const double p = x.value * y.value;
+            const double lost = operand_loss > 0 && p != std::trunc(p) ? operand_loss * std::abs(p) : 0;
+            sums[static_cast<std::size_t>(c)].add(
+                {p, std::abs(x.value) * y.radius + std::abs(y.value) * x.radius + x.radius * y.radius + lost});
+          }
+        }
+        for (const Sum& sum : sums) out.push_back(sum.ball(int32));
+        progress.advance(columns);
+      }
+    }
+    return out;
+  }
+
+  /// Row-major place in an operand of the element with this place in the result, by NumPy's rule.
+  static std::int64_t place(const std::vector<std::int64_t>& dim, const std::vector<std::int64_t>& of, std::int64_t index) {
+    std::int64_t at = 0, run = 1;
+    for (std::size_t k = 0; k < of.size() && k < dim.size(); ++k) {
+      const std::int64_t full = dim[dim.size() - 1 - k], own = of[of.size() - 1 - k];
+      if (own != 1) at += index % full * run;
+      run *= own;
+      index /= full;
+    }
+    return at;
+  }
+  static std::int64_t coordinate(const std::vector<std::int64_t>& dim, std::int64_t index, int axis) {
+    for (std::size_t i = dim.size() - 1; i > static_cast<std::size_t>(axis); --i) index /= dim[i];
+    return index % dim[static_cast<std::size_t>(axis)];
+  }
+
+  std::vector<Ball> pointwise(const NodeData& n) const {
+    const auto& dim = tensor(n.output).dim;
+    std::vector<Ball> out(static_cast<std::size_t>(count(dim)));
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const auto index = static_cast<std::int64_t>(i);
+      if (n.pointwise == PointwiseMode::gen_index) {
+        out[i] = {static_cast<double>(coordinate(dim, index, n.parameters.axis)), 0};
+        continue;
+      }
+      std::array<Ball, 3> in{};
+      for (std::size_t k = 0; k < n.inputs.size(); ++k) {
+        const auto& values = values_[static_cast<std::size_t>(n.inputs[k])];
+        in[k] = values[static_cast<std::size_t>(place(dim, tensor(n.inputs[k]).dim, index))];
+        in[k] = rounded(n.compute == DataType::int32 ? DataType::int32 : DataType::fp32, in[k]);
+      }
+      out[i] = n.compute == DataType::int32 ? pointwise_int32(n, in) : pointwise_fp32(n, in);
+    }
+    return out;
+  }
+
+  std::vector<Ball> reduce(const NodeData& n) const {
+    const auto& dim = tensor(n.inputs[0]).dim;
+    const auto& to = tensor(n.output).dim;
+    std::vector<std::vector<Ball>> groups(static_cast<std::size_t>(count(to)));
+    const auto& values = values_[static_cast<std::size_t>(n.inputs[0])];
+    const DataType compute = n.compute == DataType::int32 ? DataType::int32 : DataType::fp32;
+    for (std::size_t i = 0; i < values.size(); ++i)
+      groups[static_cast<std::size_t>(place(dim, to, static_cast<std::int64_t>(i)))].push_back(rounded(compute, values[i]));
+    std::vector<Ball> out;
+    for (const auto& group : groups) out.push_back(combine(n.reduction, group, n.compute == DataType::int32));
+    return out;
+  }
+
+  static Ball combine(ReductionMode mode, const std::vector<Ball>& group, bool int32) {
+    using enum ReductionMode;
+    if (mode == max || mode == min || mode == amax) {
+      const double sign = mode == min ? -1 : 1;
+      double low = mode == amax ? 0 : int32 ? -0x1p31 : -kInf, high = low;
+      if (int32 && mode == min) low = high = -(0x1p31 - 1);
+      for (const Ball& b : group) {
+        if (std::isnan(b.value)) return b;
+        if (std::isinf(b.radius)) return kAnything;
+        const double v = mode == amax ? std::abs(b.value) : sign * b.value;
+        low = std::max(low, v - b.radius);
+        high = std::max(high, v + b.radius);
+      }
+      return low == high ? Ball{sign * high, 0} : Ball{sign * (low + high) / 2, (high - low) / 2};
+    }
+    if (mode == mul || mode == mul_no_zeros) {
+      double value = 1, magnitude = 1, far = 1;
+      bool integers = true;
+      for (const Ball& b : group) {
+        if (mode == mul_no_zeros && b.value == 0 && b.exact()) continue;
+        if (mode == mul_no_zeros && std::abs(b.value) <= b.radius) return kAnything;
+        value *= b.value;
+        magnitude *= std::abs(b.value);
+        far *= std::abs(b.value) + b.radius;
+        integers = integers && b.exact() && b.value == std::trunc(b.value);
+      }
+      if (integers && far <= 0x1p24) return {value, 0};
+      if (!(far < 0x1p127)) return std::isnan(value) ? Ball{value, 0} : kAnything;
+      const auto n = static_cast<double>(group.size());
+      return rounded(DataType::fp32, {value, far * std::expm1((n + 1) * 2 * kUnit) + (far - magnitude) + n * 0x1p-126});
+    }
+    Sum sum;
+    for (const Ball& b : group) {
+      if (mode == norm1)
+        sum.add({std::abs(b.value), b.radius});
+      else if (mode == norm2)
+        sum.add({b.value * b.value, 2 * std::abs(b.value) * b.radius + b.radius * b.radius});
+      else
+        sum.add(b);
+    }
+    const Ball total = sum.ball(int32);
+    if (mode == avg)
+      return rounded(DataType::fp32,
+                     {total.value / static_cast<double>(group.size()), total.radius / static_cast<double>(group.size())});
+    if (mode != norm2 || std::isinf(total.radius)) return total;
+    Hull hull(std::sqrt(total.value));
+    hull.add(std::sqrt(std::max(0.0, total.value - total.radius)));
+    hull.add(std::sqrt(total.value + total.radius));
+    return rounded(DataType::fp32, hull.ball());
+  }
+
+  const GraphData& g_;
+  std::vector<std::vector<Ball>> values_;
+};
+
+bool is_right(double got, const Ball& want) {
+  if (std::isinf(want.radius)) return true;
+  if (std::isnan(want.value)) return std::isnan(got);
+  return want.exact() || std::isinf(want.value) ? got == want.value : std::abs(got - want.value) <= want.radius;
+}
+
+std::string place_text(std::vector<std::int64_t> dim, std::int64_t index) {
+  for (std::size_t i = dim.size(); i-- > 0;) {
+    const std::int64_t e = dim[i];
+    dim[i] = index % e;
+    index /= e;
+  }
+  return graph::text_of(dim);
+}
+
+}  // namespace
+
+std::vector<Mismatch> compare_with_reference(const GraphData& g, const std::map<std::int64_t, const HostArray*>& given,
+                                             const std::map<std::int64_t, const HostArray*>& got) {
+  Evaluator evaluator(g, given);
+  evaluator.run();
+  std::vector<Mismatch> all;
+  for (std::size_t i = 0; i < g.tensors.size(); ++i) {
+    const auto it = got.find(g.tensors[i].uid);
+    if (it == got.end()) continue;
+    const std::vector<Ball>& want = evaluator.of(i);
+    Mismatch m{.name = g.tensors[i].name, .elements = static_cast<std::int64_t>(want.size()), .exact = 0, .wrong = 0, .text = {}};
+    for (std::size_t k = 0; k < want.size(); ++k) {
+      const double v = it->second->value(static_cast<std::int64_t>(k));
+      m.exact += want[k].exact();
+      if (is_right(v, want[k])) continue;
+      if (m.wrong++ == 0)
+        m.text = fmt::format("at {}: got {:.9g}, wanted {:.9g} ± {:.3g}",
+                             place_text(g.tensors[i].dim, static_cast<std::int64_t>(k)), v, want[k].value, want[k].radius);
+    }
+    all.push_back(std::move(m));
+  }
+  return all;
+}
+
+}  // namespace verglas::tool
