@@ -70,7 +70,7 @@ TEST(LoadedKernel, SetsItsLimitsOnEachDevice) {
     c.sharedMemBytes = 200000;
     std::array<std::byte, 64> block{};
     void* parameters[] = {block.data()};
-    EXPECT_EQ(driver.table().cuLaunchKernelEx(&c, kernel->function(device), parameters, nullptr), cuda::CUDA_SUCCESS);
+    ASSERT_EQ(driver.table().cuLaunchKernelEx(&c, kernel->function(device), parameters, nullptr), cuda::CUDA_SUCCESS);
     EXPECT_EQ(driver.launches().back().device, device);
   }
   EXPECT_NE(kernel->function(0), kernel->function(1));
