@@ -17,6 +17,7 @@ enum Exit { kDone = 0, kRefused = 1, kUsage = 2 };
 void add_doctor(CLI::App& app, int& code);
 void add_run(CLI::App& app, int& code);
 void add_explain(CLI::App& app, int& code);
+void add_cache(CLI::App& app, int& code);
 
 Graph load_graph(const std::string& path);
 /// Indented text; bytes that are no UTF-8 become question marks in a box.

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <thread>
 
+#include "base/environment.hpp"
 #include "base/parallel_for.hpp"
 #include "cuda/cublaslt_table.hpp"
 #include "cuda/driver_table.hpp"
@@ -98,8 +99,10 @@ Finding cache() {
 
 Finding variables() {
   Finding f{"environment", true, ""};
-  for (const char* name : {"VERGLAS_NUM_THREADS", "VERGLAS_CACHE", "VERGLAS_CACHE_LIMIT", "VERGLAS_CUDA_DRIVER", "VERGLAS_NVRTC",
-                           "VERGLAS_CUBLASLT", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH"}) {
+  std::vector<const char*> names;
+  for (const environment::Variable& v : environment::variables()) names.push_back(v.name);
+  for (const char* name : {"CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH"}) names.push_back(name);
+  for (const char* name : names) {
     const char* value = std::getenv(name);
     f.details[name] = value ? Json(value) : Json(nullptr);
     if (value) f.sentence += fmt::format("{}{}={}", f.sentence.empty() ? "" : " ", name, value);
