@@ -34,7 +34,9 @@ RelaxedCapture::RelaxedCapture(const DriverTable& driver) noexcept : driver_(dri
   changed_ = driver_.cuThreadExchangeStreamCaptureMode(&before_) == CUDA_SUCCESS;
 }
 RelaxedCapture::~RelaxedCapture() {
-  if (changed_) driver_.cuThreadExchangeStreamCaptureMode(&before_);
+  // Twice if need be: a thread left relaxed would let later calls spoil its own captures unseen.
+  if (changed_ && driver_.cuThreadExchangeStreamCaptureMode(&before_) != CUDA_SUCCESS)
+    driver_.cuThreadExchangeStreamCaptureMode(&before_);
 }
 
 bool is_capturing(const DriverTable& driver, CUstream stream) noexcept {

@@ -25,16 +25,14 @@ CUresult State::check_stream(CUstream stream) {
   return it == streams.end() || it->second.device != device ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
 }
 
-thread_local CUstreamCaptureMode t_capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
-
 CUresult State::unsafe_in_capture() {
-  if (t_capture_mode == CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_SUCCESS;
+  if (capture_mode() == CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_SUCCESS;
   bool forbidden = false;
   for (auto& [handle, stream] : streams) {
     if (!stream.capture || stream.capture->mode == CU_STREAM_CAPTURE_MODE_RELAXED) continue;
     const bool ours = stream.capture->by == std::this_thread::get_id();
     const bool forbids =
-        ours || (stream.capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL && t_capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL);
+        ours || (stream.capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL && capture_mode() == CU_STREAM_CAPTURE_MODE_GLOBAL);
     if (!forbids) continue;
     stream.capture->invalid = true;
     forbidden = true;
@@ -267,7 +265,7 @@ CUresult Calls::cuStreamEndCapture(CUstream stream, CUgraph* graph) {
 }
 CUresult Calls::cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
   ENTER(cuThreadExchangeStreamCaptureMode);
-  std::swap(*mode, t_capture_mode);
+  std::swap(*mode, s.capture_mode());
   return CUDA_SUCCESS;
 }
 CUresult Calls::cuGraphGetNodes(CUgraph graph, CUgraphNode* nodes, std::size_t* count) {

@@ -14,6 +14,7 @@ std::atomic<std::uint64_t> g_generation{0};
 struct ThreadContexts {
   std::uint64_t generation = 0;
   std::vector<CUcontext> stack;
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 };
 thread_local ThreadContexts t_contexts;
 
@@ -40,8 +41,12 @@ CUresult RecordingDriver::State::enter(std::string_view call) {
 }
 
 std::vector<CUcontext>& RecordingDriver::State::contexts() {
-  if (t_contexts.generation != generation) t_contexts = {generation, {}};
+  if (t_contexts.generation != generation) t_contexts = {generation, {}, CU_STREAM_CAPTURE_MODE_GLOBAL};
   return t_contexts.stack;
+}
+CUstreamCaptureMode& RecordingDriver::State::capture_mode() {
+  contexts();  // a thread's state of an earlier driver is not ours
+  return t_contexts.mode;
 }
 
 int RecordingDriver::State::device_of(CUcontext context) const {

@@ -90,6 +90,8 @@ struct RecordingDriver::State {
 
   /// Books a call; the code with which it must fail, or success.
   CUresult enter(std::string_view call);
+  /// The mode of this thread for calls that a capture may forbid.
+  CUstreamCaptureMode& capture_mode();
   /// The stack of contexts of this thread.
   std::vector<CUcontext>& contexts();
   /// Device of the current context; −1 without one.

@@ -146,6 +146,9 @@ TEST(LoadedKernel, SurvivesTheFailureOfEachDriverCallInTurn) {
       ++errors;
     }
     EXPECT_EQ(driver.context_depth(), 0);
+    cuda::CUstreamCaptureMode mode = cuda::CU_STREAM_CAPTURE_MODE_GLOBAL;
+    driver.table().cuThreadExchangeStreamCaptureMode(&mode);
+    EXPECT_EQ(mode, cuda::CU_STREAM_CAPTURE_MODE_GLOBAL);
     EXPECT_TRUE(driver.untouched());
     // What the driver refuses to take back is the driver's: one object, and only where giving it back failed.
     EXPECT_EQ(driver.live().total(), at_the_end ? 1 : 0);
