@@ -19,7 +19,7 @@ struct Device {
 };
 
 /// In which order a rank-3 view lists the axes of a matrix operand. The graph declares A (b, M, K), B (b, K, N), outputs
-/// (b, M, N); kernels allocate B as (b, N, K). Only B's views differ; docs/numerics.md has the rule for buffers that do not say.
+/// (b, M, N); kernels allocate B as (b, N, K). Only B's views differ; docs/python.md has the rule for buffers that do not say.
 enum class AxisOrder : std::uint8_t { declared = 0, kernel = 1 };
 
 /// A buffer as the caller holds it. The memory stays the caller's; a view owns nothing.

@@ -94,7 +94,11 @@ void read_protocol(nb::handle object, const OperandInfo& operand, TensorView& vi
   view.read_only = b->readonly != 0;
   set_rank(view, b->ndim, operand);
   for (int i = 0; i < b->ndim; ++i) view.extent[static_cast<std::size_t>(i)] = b->shape[i];
-  set_byte_strides(view, b->strides, b->itemsize, operand);
+  if (b->strides == nullptr)  // ctypes leaves them out although they were asked for
+    set_row_major(view);
+  else
+    set_byte_strides(view, b->strides, b->itemsize, operand);
+  view.observed_bytes = b->strides == nullptr ? b->len : -1;
 }
 
 }  // namespace
@@ -117,6 +121,19 @@ std::string label_of(const OperandInfo& operand) {
   return operand.roles + " " + (operand.name.empty() ? "#" + std::to_string(operand.uid) : "'" + operand.name + "'");
 }
 
+std::string type_name_of(nb::handle object) { return nb::cast<std::string>(object.type().attr("__name__")); }
+
+bool address_of(nb::handle object, void*& address) noexcept {
+  if (!PyLong_Check(object.ptr()) || PyBool_Check(object.ptr())) return false;
+  const std::size_t number = PyLong_AsSize_t(object.ptr());
+  if (PyErr_Occurred()) {  // negative, or wider than an address
+    PyErr_Clear();
+    return false;
+  }
+  address = reinterpret_cast<void*>(number);
+  return true;
+}
+
 OperandInfo not_an_operand(std::string name, bool is_output) {
   OperandInfo o;
   o.roles = "array";
@@ -127,12 +144,7 @@ OperandInfo not_an_operand(std::string name, bool is_output) {
 
 void read_buffer(nb::handle object, const OperandInfo& operand, TensorView& view, Keepers& keep) {
   if (is_numpy_array(object)) return read_numpy_array(object, operand, view);
-  if (PyLong_Check(object.ptr()) && !PyBool_Check(object.ptr())) {
-    void* address = PyLong_AsVoidPtr(object.ptr());
-    if (PyErr_Occurred()) {
-      PyErr_Clear();
-      throw broken(Rule::pack_object, label_of(operand), "the number " + nb::cast<std::string>(nb::str(object)), "an address");
-    }
+  if (void* address = nullptr; address_of(object, address)) {
     view = TensorView::address(address);
     return;
   }
@@ -143,12 +155,11 @@ void read_buffer(nb::handle object, const OperandInfo& operand, TensorView& view
     return;
   }
   if (has(object, "__cuda_array_interface__")) return read_cuda_array_interface(object, operand, view, keep);
-  const nb::object generic = nb::getattr(object, "item", nb::none());  // NumPy's scalars pretend to be arrays, of a copy
-  if (has(object, "__array_interface__") && !(has(object, "__float__") && !has(object, "__setitem__")))
-    return read_array_interface(object, operand, view, keep);
-  if (PyObject_CheckBuffer(object.ptr()) && generic.is_none()) return read_protocol(object, operand, view, keep);
-  throw broken(Rule::pack_object, label_of(operand),
-               "an object of type " + nb::cast<std::string>(nb::str(object.type().attr("__name__"))), "an array or an address");
+  const bool is_array_like = has(object, "__array_interface__");
+  const bool is_numpy_scalar = is_array_like && has(object, "__float__") && !has(object, "__setitem__");  // it offers a copy
+  if (is_array_like && !is_numpy_scalar) return read_array_interface(object, operand, view, keep);
+  if (PyObject_CheckBuffer(object.ptr()) && !is_numpy_scalar) return read_protocol(object, operand, view, keep);
+  throw broken(Rule::pack_object, label_of(operand), "an object of type " + type_name_of(object), "an array or an address");
 }
 
 }  // namespace verglas::python

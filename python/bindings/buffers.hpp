@@ -34,6 +34,12 @@ class Keepers {
 /// "b 'weight'": roles and name, for messages.
 std::string label_of(const OperandInfo& operand);
 
+/// "float32", "list": the name of the object's type, for messages.
+std::string type_name_of(nb::handle object);
+
+/// The address that a Python int is; false for what is none.
+bool address_of(nb::handle object, void*& address) noexcept;
+
 /// Stands for a buffer that is no operand of a plan, in messages.
 OperandInfo not_an_operand(std::string name, bool is_output);
 

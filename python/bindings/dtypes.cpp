@@ -9,6 +9,7 @@
 
 #include "base/rules.hpp"
 #include "bindings.hpp"
+#include "lifecycle.hpp"
 #include "verglas/plan.hpp"
 #include "verglas/pointwise.hpp"
 
@@ -85,6 +86,14 @@ void bind_enums(nb::module_& m) {
   add_values(pointwise, kPointwiseModeCount);
   nb::enum_<ReductionMode> reduction(m, "reduction_mode", "How a reduction combines elements; NaN wins in MAX, MIN and AMAX.");
   add_values(reduction, kReductionModeCount);
+  nb::enum_<HeurMode>(m, "heur_mode", "Which ranking of plans to use. There is one, so that all of them mean the same.")
+      .value("A", HeurMode::a)
+      .value("B", HeurMode::b)
+      .value("FALLBACK", HeurMode::fallback)
+      .value("OPENSOURCE", HeurMode::opensource);
+  nb::enum_<BuildPlanPolicy>(m, "build_plan_policy", "Which plans to compile: the first that compiles, or all of them.")
+      .value("HEURISTICS_CHOICE", BuildPlanPolicy::heuristics_choice)
+      .value("ALL", BuildPlanPolicy::all);
 }
 
 }  // namespace verglas::python
@@ -94,10 +103,10 @@ namespace nanobind::detail {
 bool type_caster<verglas::python::DataTypeLike>::from_python(handle src, uint8_t, cleanup_list*) noexcept {
   using verglas::DataType;
   try {
+    if (isinstance<int_>(src) || isinstance<float_>(src)) return false;  // an enum's caster would take numbers
     if (try_cast(src, value.type)) return true;
     if (src.is_none()) return true;  // not set
     const bool is_text = isinstance<str>(src);
-    if (isinstance<int_>(src) || isinstance<float_>(src)) return false;
     const std::string name = is_text ? cast<std::string>(src) : verglas::python::name_in(src);
     if (name.empty() && !is_text) return false;
     value.type = verglas::dtype_from_name(name);

@@ -25,7 +25,7 @@ namespace nanobind::detail {
 
 template <>
 struct type_caster<verglas::python::DataTypeLike> {
-  NB_TYPE_CASTER(verglas::python::DataTypeLike, const_name("data_type | str | type | typing.Any"))
+  NB_TYPE_CASTER(verglas::python::DataTypeLike, const_name("data_type | str | typing.Any"))
   bool from_python(handle src, uint8_t flags, cleanup_list* cleanup) noexcept;
   static handle from_cpp(const verglas::python::DataTypeLike& src, rv_policy policy, cleanup_list* cleanup) noexcept {
     return make_caster<verglas::DataType>::from_cpp(src.type, policy, cleanup);

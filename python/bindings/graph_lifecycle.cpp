@@ -2,13 +2,15 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include "base/rules.hpp"
-#include "chain/chain.hpp"
 #include "graph.hpp"
+#include "graph/ir.hpp"
 #include "plan.hpp"
+#include "verglas/explain.hpp"
 
 namespace verglas::python {
 namespace {
@@ -50,7 +52,7 @@ docs/python.md says how a buffer is read whose axes could be meant in two ways.
 }  // namespace
 
 void bind_lifecycle(GraphClass& c) {
-  using Modes = std::optional<std::vector<nb::object>>;
+  using Modes = std::optional<std::vector<HeurMode>>;
   c.def(
        "validate", [](Lifecycle& g) { g.graph().validate(); },
        "Checks the description and infers what was left out; may be called again after changes.")
@@ -76,13 +78,8 @@ FrozenError
       .def("create_execution_plan", &Lifecycle::append_plan, nb::arg("engine_id"), nb::arg("knobs"),
            "Adds the plan of a record, as `get_engine_and_knobs_at_index` gave it; freezes the graph.")
       .def("check_support", &Lifecycle::check_support, "Raises `UnsupportedError` when every plan is deselected.")
-      .def(
-          "build_plans",
-          [](Lifecycle& g, nb::handle policy) {
-            g.build_plans(!policy.is_none() && nb::cast<std::string>(nb::str(policy.attr("name"))) == "ALL");
-          },
-          nb::arg("policy").none() = nb::none(),
-          "Compiles the first plan that compiles, or with ``build_plan_policy.ALL`` all of them; a selected plan stays the one.")
+      .def("build_plans", &Lifecycle::build_plans, nb::arg("policy") = BuildPlanPolicy::heuristics_choice,
+           "Compiles the first plan that compiles, or with ``build_plan_policy.ALL`` all of them; a selected plan stays the one.")
       .def(
           "build", [](Lifecycle& g, const Modes&) { g.build(); }, nb::arg("modes").none() = nb::none(),
           "All stages that are still to do. Plans again at no time, and keeps a selected plan.")
@@ -103,7 +100,8 @@ FrozenError
           },
           nb::arg("index"), "A record of the plan, for `create_execution_plan`; it survives JSON.")
       .def(
-          "build_plan_at_index", [](Lifecycle& g, std::int64_t i) { g.built_at(i); }, nb::arg("index"))
+          "build_plan_at_index", [](Lifecycle& g, std::int64_t i) { g.built_at(i); }, nb::arg("index"),
+          "Compiles one plan of the list, for `execute_plan_at_index`.")
       .def(
           "get_workspace_size", [](const Lifecycle& g) { return g.chosen()->plan.workspace().bytes; },
           "In bytes; of a built graph.")
@@ -116,7 +114,7 @@ FrozenError
             const std::shared_ptr<const PlanFacts> plan = g.chosen_or_build();
             execute(*plan, pack, workspace, stream_or_handle(stream, handle));
           },
-          nb::arg("pack"), nb::arg("workspace").none() = nb::none(), nb::arg("stream").none() = nb::none(),
+          nb::arg("pack").none(), nb::arg("workspace").none() = nb::none(), nb::arg("stream").none() = nb::none(),
           nb::arg("handle").none() = nb::none(), kExecuteDoc)
       .def(
           "execute_plan_at_index",
@@ -124,7 +122,7 @@ FrozenError
             const std::shared_ptr<const PlanFacts> plan = g.built_at(i);
             execute(*plan, pack, workspace, stream_or_handle(stream, handle));
           },
-          nb::arg("pack"), nb::arg("workspace").none(), nb::arg("index"), nb::arg("stream").none() = nb::none(),
+          nb::arg("pack").none(), nb::arg("workspace").none(), nb::arg("index"), nb::arg("stream").none() = nb::none(),
           nb::arg("handle").none() = nb::none(), "As `execute`, with the plan of that index.")
       .def_prop_ro(
           "plan", [](const Lifecycle& g) { return Plan{g.chosen()}; }, "The plan that `execute` runs; of a built graph.")
@@ -137,27 +135,48 @@ FrozenError
           },
           "(engine, rule, text) for every engine that did not take the graph; of a planned graph.")
       .def(
-          "explain",
-          [](const Lifecycle& g) {
-            const PlanList& plans = g.plans();
-            std::string s = plans.chain() ? chain::print(*plans.chain()) : "no chain\n";
-            for (std::size_t i = 0; i < plans.size(); ++i) s += "plan " + std::to_string(i) + ": " + plans.name(i) + "\n";
-            for (const DeclineRecord& d : plans.declines()) s += "declined " + d.engine + ": [" + d.rule + "] " + d.text + "\n";
-            return s;
-          },
-          "What the graph became, as lines of text; of a planned graph.")
+          "explain", [](const Lifecycle& g) { return verglas::describe(g.plans()); },
+          "Everything about what the graph became: chain, bytes, operations, plans, and what each engine said that declined.")
       .def(
-          "describe",
-          [](const Lifecycle& g) {
-            const PlanList& plans = g.plans();
-            if (!plans.chain()) return plans.unsupported_text();
-            const chain::FusionChain& chain = *plans.chain();
-            std::string s;
-            for (std::size_t i = 0; i < chain.gemms.size(); ++i) s += i ? "+matmul" : "matmul";
-            for (const chain::Step& step : chain.steps) s += "+" + std::string(name_of(step.mode));
-            return s + " → " + (plans.size() ? plans.name(0) : plans.unsupported_text());
+          "describe", [](const Lifecycle& g) { return summary_of(g.plans()); },
+          "What the graph became, in one line; of a planned graph.")
+      .def(
+          "to_json", [](const Lifecycle& g) { return g.graph().to_json(); },
+          "The description as text, docs/graph-file.md; `from_json` makes the same graph of it.")
+      .def_static(
+          "from_json",
+          [](std::string_view text, std::string_view device) {
+            return Lifecycle(Graph::from_json(text), device_from_text(device));
           },
-          "What the graph became, in one line; of a planned graph.");
+          nb::arg("text"), nb::kw_only(), nb::arg("device") = "cpu", R"(The graph that `to_json` described.
+
+Raises
+------
+IoError
+    When the text is no graph file, or of another version.
+InvalidGraphError
+    When what it describes is wrong in itself.
+)")
+      .def(
+          "tensor_by_name",
+          [](Lifecycle& g, std::string_view name) {
+            std::optional<Tensor> found;
+            for (std::size_t i = 0; i < g.graph().tensor_count(); ++i) {
+              const Tensor t = g.graph().tensor_at(i);
+              if (t.name() != name) continue;
+              if (found)
+                throw broken(Rule::pack_ambiguous, "graph", "the name '" + std::string(name) + "' of several tensors", "one");
+              found = t;
+            }
+            if (!found) throw broken(Rule::pack_unknown, "graph", "the name '" + std::string(name) + "'", "that of a tensor");
+            return *found;
+          },
+          nb::arg("name"), "The tensor of that name: of a graph that was read from a file.")
+      .def("__repr__", [](const Lifecycle& g) {
+        const graph::GraphData& d = g.graph().data();
+        const std::string name = d.name.empty() ? "" : " '" + d.name + "'";
+        return "<verglas.Graph" + name + ", " + std::to_string(d.nodes.size()) + " nodes" + (d.frozen ? ", planned>" : ">");
+      });
 }
 
 }  // namespace verglas::python

@@ -36,6 +36,12 @@ void Lifecycle::append_plan(int engine_id, const Knobs& knobs) {
 void Lifecycle::deselect_engines(const std::vector<std::string>& substrings) {
   deselected_.insert(deselected_.end(), substrings.begin(), substrings.end());
   if (planned_) plans_.deselect_engines(substrings);
+  chosen_.reset();
+}
+
+void Lifecycle::deselect_workspace_above(std::int64_t bytes) {
+  workspace_limit_ = bytes;
+  chosen_.reset();
 }
 
 void Lifecycle::select(std::int64_t i) {
@@ -76,7 +82,8 @@ std::shared_ptr<const PlanFacts> Lifecycle::compile(std::size_t i) {
   return built_[i];
 }
 
-void Lifecycle::build_plans(bool all) {
+void Lifecycle::build_plans(BuildPlanPolicy policy) {
+  const bool all = policy == BuildPlanPolicy::all;
   check_support();
   chosen_.reset();
   if (selected_) {
@@ -104,7 +111,7 @@ void Lifecycle::build_plans(bool all) {
 
 void Lifecycle::build() {
   if (!planned_) create_plans();
-  if (!chosen_) build_plans(false);
+  if (!chosen_) build_plans(BuildPlanPolicy::heuristics_choice);
 }
 
 std::shared_ptr<const PlanFacts> Lifecycle::built_at(std::int64_t i) { return compile(index(i)); }

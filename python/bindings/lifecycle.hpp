@@ -10,6 +10,11 @@
 
 namespace verglas::python {
 
+/// Which ranking, by cuDNN's names: there is one, so that all of them mean the same.
+enum class HeurMode : std::uint8_t { a, b, fallback, opensource };
+
+enum class BuildPlanPolicy : std::uint8_t { heuristics_choice, all };
+
 /// Python's Graph: the description, and the plans that were made of it, in the stages that cuDNN Frontend has.
 class Lifecycle {
  public:
@@ -22,10 +27,10 @@ class Lifecycle {
   void create_plans();
   void append_plan(int engine_id, const Knobs& knobs);
   void deselect_engines(const std::vector<std::string>& substrings);
-  void deselect_workspace_above(std::int64_t bytes) { workspace_limit_ = bytes; }
+  void deselect_workspace_above(std::int64_t bytes);
   void select(std::int64_t index);
   void check_support() const;
-  void build_plans(bool all);
+  void build_plans(BuildPlanPolicy policy);
   void build();  ///< whatever of the stages is still to do
 
   bool is_planned() const noexcept { return planned_; }

@@ -3,7 +3,6 @@
 #include <nanobind/stl/string.h>
 
 #include <cmath>
-#include <limits>
 #include <new>
 #include <string>
 
@@ -15,30 +14,33 @@ namespace {
 
 std::string text_of(nb::handle object) { return nb::cast<std::string>(nb::repr(object)); }
 
+/// A Python or NumPy number, or what acts as one; never an array, which has elements to set.
 bool is_number(nb::handle object) {
-  return PyFloat_Check(object.ptr()) || PyLong_Check(object.ptr()) ||
-         (PyIndex_Check(object.ptr()) && !PyObject_HasAttrString(object.ptr(), "__dlpack__")) ||
-         (PyObject_HasAttrString(object.ptr(), "__float__") && !PyObject_HasAttrString(object.ptr(), "__setitem__") &&
-          !PyObject_HasAttrString(object.ptr(), "__dlpack__"));
+  if (PyFloat_Check(object.ptr()) || PyLong_Check(object.ptr())) return true;
+  const auto has = [&](const char* name) { return PyObject_HasAttrString(object.ptr(), name) == 1; };
+  return has("__float__") && !has("__setitem__") && !has("__dlpack__");
 }
 
 /// Stores the number as an element of the operand's type.
 void store_number(nb::handle object, const OperandInfo& operand, std::int64_t& slot) {
+  const auto refuse = [&] {
+    return broken(Rule::pack_scalar, label_of(operand), text_of(object),
+                  "a number of type " + std::string(name_of(operand.dtype)));
+  };
   const double value = PyFloat_AsDouble(object.ptr());
-  if (value == -1.0 && PyErr_Occurred()) throw nb::python_error();
+  if (value == -1.0 && PyErr_Occurred()) {
+    PyErr_Clear();
+    throw refuse();
+  }
   if (!is_integer(operand.dtype)) {
-    if (std::isfinite(value) && std::fabs(value) > static_cast<double>(std::numeric_limits<float>::max()))
-      throw broken(Rule::pack_scalar, label_of(operand), text_of(object),
-                   "a number of type " + std::string(name_of(operand.dtype)));
+    if (std::isfinite(value) && std::isinf(static_cast<float>(value))) throw refuse();
     numeric::from_float(static_cast<float>(value), &slot, operand.dtype);
     return;
   }
   const bool is_signed = operand.dtype != DataType::uint8 && operand.dtype != DataType::boolean;
   const int bits = operand.dtype == DataType::boolean ? 1 : bits_of(operand.dtype) - (is_signed ? 1 : 0);
   const double limit = std::ldexp(1.0, bits);
-  if (!(value == std::trunc(value) && value < limit && value >= (is_signed ? -limit : 0.0)))
-    throw broken(Rule::pack_scalar, label_of(operand), text_of(object),
-                 "a number of type " + std::string(name_of(operand.dtype)));
+  if (!(value == std::trunc(value) && value < limit && value >= (is_signed ? -limit : 0.0))) throw refuse();
   slot = static_cast<std::int64_t>(value);  // little-endian: the low bytes are the narrower integer
 }
 
@@ -69,7 +71,7 @@ Pack::Pack(const PlanFacts& facts, nb::handle buffers) : facts_(facts), count_(f
       for (Py_ssize_t i = 0; i < given; ++i)
         if (PyObject* value = PySequence_Fast_GET_ITEM(fast.ptr(), i); value != Py_None) add(static_cast<int>(i), value);
     } else {
-      throw broken(Rule::pack_object, "call", "a pack of type " + nb::cast<std::string>(nb::str(nb::type_name(buffers.type()))),
+      throw broken(Rule::pack_object, "call", "a pack of type " + type_name_of(buffers),
                    "a dict, or a list or tuple in the order of operands()");
     }
     finish();
@@ -112,7 +114,7 @@ int Pack::operand_of(nb::handle key) const {
     if (found >= 0) return found;
     what = "the uid " + text_of(key);
   } else {
-    what = "a key of type " + nb::cast<std::string>(nb::str(nb::type_name(key.type())));
+    what = "a key of type " + type_name_of(key);
   }
   std::string names;
   for (const OperandInfo& o : plan.operands()) names += (names.empty() ? "" : ", ") + label_of(o);
@@ -151,11 +153,7 @@ Stream stream_of(nb::handle object) {
     if (const nb::object protocol = nb::getattr(object, "__cuda_stream__", nb::none()); handle.is_none() && !protocol.is_none())
       handle = protocol()[1];
   }
-  if (PyLong_Check(handle.ptr()) && !PyBool_Check(handle.ptr())) {
-    void* address = PyLong_AsVoidPtr(handle.ptr());
-    if (!PyErr_Occurred()) return {address};
-    PyErr_Clear();
-  }
+  if (Stream s; address_of(handle, s.handle)) return s;
   throw broken(Rule::pack_stream, "stream", text_of(object), "None, an address, or an object that has one");
 }
 

@@ -6,6 +6,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bindings.hpp"
+#include "verglas/explain.hpp"
 
 namespace verglas::python {
 
@@ -44,8 +45,13 @@ Immutable: any number of threads may execute one plan at the same time, each wit
           [](const Plan& p, nb::handle pack, nb::handle workspace, nb::handle stream) {
             execute(*p.facts, pack, workspace, stream);
           },
-          nb::arg("pack"), nb::arg("workspace").none() = nb::none(), nb::arg("stream").none() = nb::none(),
+          nb::arg("pack").none(), nb::arg("workspace").none() = nb::none(), nb::arg("stream").none() = nb::none(),
           R"(Checks everything, then launches; nothing is written for a call that is refused. See `Graph.execute`.)")
+      .def(
+          "describe", [](const Plan& p) { return summary_of(p.facts->plan); }, "What the graph became, in one line.")
+      .def(
+          "explain", [](const Plan& p) { return verglas::describe(p.facts->plan); },
+          "Chain, bytes, operations, and every check of a call in the order in which they are made.")
       .def("__repr__", [](const Plan& p) { return "<verglas.Plan " + p.facts->plan.name() + ">"; });
 }
 

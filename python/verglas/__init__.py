@@ -1,7 +1,17 @@
 """Fused GEMM graphs, compiled once, launched with every check."""
 
-from verglas._verglas import Graph, Operand, Plan, Tensor, __version__, data_type, pointwise_mode, reduction_mode
-from verglas.enums import build_plan_policy, heur_mode
+from verglas._verglas import (
+    Graph,
+    Operand,
+    Plan,
+    Tensor,
+    __version__,
+    build_plan_policy,
+    data_type,
+    heur_mode,
+    pointwise_mode,
+    reduction_mode,
+)
 from verglas.errors import (
     CompileError,
     DriverError,

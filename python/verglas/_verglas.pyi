@@ -1,0 +1,1165 @@
+from collections.abc import Mapping, Sequence
+import enum
+from typing import Any
+
+class data_type(enum.Enum):
+    """
+    Type of the elements of a tensor, or of the arithmetic of a node; TF32 is the latter only.
+    """
+
+    NOT_SET = 0
+
+    FLOAT = 1
+
+    TF32 = 2
+
+    HALF = 3
+
+    BFLOAT16 = 4
+
+    FP8_E4M3 = 5
+
+    FP8_E5M2 = 6
+
+    FP8_E8M0 = 7
+
+    FP4_E2M1 = 8
+
+    INT8 = 9
+
+    UINT8 = 10
+
+    INT32 = 11
+
+    INT64 = 12
+
+    BOOLEAN = 13
+
+class pointwise_mode(enum.Enum):
+    """Elementwise functions, for Graph.pointwise."""
+
+    IDENTITY = 0
+
+    ADD = 1
+
+    SUB = 2
+
+    MUL = 3
+
+    DIV = 4
+
+    MAX = 5
+
+    MIN = 6
+
+    POW = 7
+
+    MOD = 8
+
+    ADD_SQUARE = 9
+
+    ABS = 10
+
+    NEG = 11
+
+    CEIL = 12
+
+    FLOOR = 13
+
+    SQRT = 14
+
+    RSQRT = 15
+
+    RECIPROCAL = 16
+
+    EXP = 17
+
+    LOG = 18
+
+    SIN = 19
+
+    COS = 20
+
+    TAN = 21
+
+    ERF = 22
+
+    RELU = 23
+
+    LEAKY_RELU = 24
+
+    ELU = 25
+
+    GELU = 26
+
+    GELU_APPROX_TANH = 27
+
+    SIGMOID = 28
+
+    SWISH = 29
+
+    SOFTPLUS = 30
+
+    TANH = 31
+
+    CMP_EQ = 32
+
+    CMP_NEQ = 33
+
+    CMP_GT = 34
+
+    CMP_GE = 35
+
+    CMP_LT = 36
+
+    CMP_LE = 37
+
+    LOGICAL_AND = 38
+
+    LOGICAL_OR = 39
+
+    LOGICAL_NOT = 40
+
+    BINARY_SELECT = 41
+
+    GEN_INDEX = 42
+
+    RELU_BWD = 43
+
+    LEAKY_RELU_BWD = 44
+
+    SIGMOID_BWD = 45
+
+    TANH_BWD = 46
+
+    ELU_BWD = 47
+
+    GELU_BWD = 48
+
+    GELU_APPROX_TANH_BWD = 49
+
+    SOFTPLUS_BWD = 50
+
+    SWISH_BWD = 51
+
+class reduction_mode(enum.Enum):
+    """How a reduction combines elements; NaN wins in MAX, MIN and AMAX."""
+
+    ADD = 0
+
+    MUL = 1
+
+    MIN = 2
+
+    MAX = 3
+
+    AMAX = 4
+
+    AVG = 5
+
+    NORM1 = 6
+
+    NORM2 = 7
+
+    MUL_NO_ZEROS = 8
+
+class heur_mode(enum.Enum):
+    """
+    Which ranking of plans to use. There is one, so that all of them mean the same.
+    """
+
+    A = 0
+
+    B = 1
+
+    FALLBACK = 2
+
+    OPENSOURCE = 3
+
+class build_plan_policy(enum.Enum):
+    """Which plans to compile: the first that compiles, or all of them."""
+
+    HEURISTICS_CHOICE = 0
+
+    ALL = 1
+
+class Tensor:
+    """
+    A tensor of a graph: an input, a result, or a value in between.
+
+    Setters change the graph and answer the tensor itself, so that they can be chained; all of them raise `FrozenError` (rule
+    ``graph.frozen``) once the graph has been planned. Tensors are hashable and serve as keys of the pack given to `Graph.execute`.
+    """
+
+    def set_name(self, name: str) -> Tensor:
+        """Name for messages and for keys of a pack."""
+
+    def set_uid(self, uid: int) -> Tensor:
+        """
+        Number that stands for the tensor; an automatic one that is in the way is changed.
+        """
+
+    def set_dim(self, dim: Sequence[int]) -> Tensor:
+        """
+        Extents, outermost first; of a reduction's output they say what is reduced.
+        """
+
+    def set_stride(self, stride: Sequence[int]) -> Tensor:
+        """Strides in elements, one for each extent."""
+
+    def set_data_type(self, data_type: data_type | str | Any) -> Tensor:
+        """Type to which every element is rounded, stored or not."""
+
+    def set_output(self, is_output: bool) -> Tensor:
+        """An output is stored; everything else that is computed stays inside."""
+
+    def set_is_virtual(self, is_virtual: bool) -> Tensor:
+        """The opposite of `set_output`."""
+
+    def set_is_pass_by_value(self, is_pass_by_value: bool) -> Tensor:
+        """
+        A scalar that is handed over at each call: a number, or an array of one element on the host.
+        """
+
+    def get_name(self) -> str: ...
+    def get_uid(self) -> int: ...
+    def get_dim(self) -> list[int]:
+        """Extents; of a result only after `Graph.validate`."""
+
+    def get_stride(self) -> list[int]:
+        """Strides in elements; of a result only after `Graph.validate`."""
+
+    def get_data_type(self) -> data_type: ...
+    def get_is_virtual(self) -> bool: ...
+    def get_is_pass_by_value(self) -> bool: ...
+    def __eq__(self, arg: Tensor, /) -> bool: ...
+    def __hash__(self) -> int: ...
+    def __repr__(self) -> str: ...
+
+class Operand:
+    """One buffer that a plan takes, as the graph declares it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def uid(self) -> int: ...
+    @property
+    def roles(self) -> str:
+        """
+        "a", "b", "aux", "scalar", "output", "reduction", or several joined by "+".
+        """
+
+    @property
+    def data_type(self) -> data_type: ...
+    @property
+    def dim(self) -> list[int]: ...
+    @property
+    def stride(self) -> list[int]:
+        """In elements."""
+
+    @property
+    def is_output(self) -> bool: ...
+    @property
+    def is_pass_by_value(self) -> bool: ...
+    def __repr__(self) -> str: ...
+
+class Plan:
+    """
+    A plan that is compiled and ready to run.
+
+    Immutable: any number of threads may execute one plan at the same time, each with its own buffers and workspace.
+    """
+
+    @property
+    def name(self) -> str:
+        """Engine and knobs, such as ``cpu[PRODUCT=1]``."""
+
+    @property
+    def engine(self) -> str: ...
+    @property
+    def engine_id(self) -> int: ...
+    @property
+    def knobs(self) -> dict[str, int]: ...
+    @property
+    def workspace_size(self) -> int:
+        """In bytes."""
+
+    def operands(self) -> list[Operand]:
+        """
+        The buffers of a call, in the order in which `execute` takes a sequence.
+        """
+
+    def execute(self, pack: object | None, workspace: object | None = None, stream: object | None = None) -> None:
+        """
+        Checks everything, then launches; nothing is written for a call that is refused. See `Graph.execute`.
+        """
+
+    def describe(self) -> str:
+        """What the graph became, in one line."""
+
+    def explain(self) -> str:
+        """
+        Chain, bytes, operations, and every check of a call in the order in which they are made.
+        """
+
+    def __repr__(self) -> str: ...
+
+class Graph:
+    """
+    A computation around matrix products, described once and compiled to one kernel.
+
+    The vocabulary is that of cuDNN Frontend's ``pygraph``. Describe tensors and nodes, mark what is stored with
+    ``set_output(True)``, then `build` and `execute`.
+
+    Parameters
+    ----------
+    name : str
+        For messages.
+    io_data_type : data_type or str
+        Type of inputs and outputs that say nothing themselves; BFLOAT16 when not set.
+    intermediate_data_type : data_type or str
+        Type to which values in between are rounded; FLOAT when not set.
+    compute_data_type : data_type or str
+        Type of the arithmetic; FLOAT when not set. TF32 may be asked for.
+    device : str
+        Where the graph will run: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
+
+    Notes
+    -----
+    Shapes
+        matmul: A (L, M, K) · B (L, K, N) → (L, M, N); rank 2 is L = 1; a batch of 1 broadcasts. Pointwise operands broadcast as in
+        NumPy. A reduction keeps the axes whose extent in its output's dim is the full one.
+    Types
+        Every tensor's value is rounded to its declared type, stored or not. Sums are fp32, or int32 for int8 · int8.
+    Errors
+        `InvalidGraphError` (rules ``graph.*``), `UnsupportedError` with what each engine said, `InvalidCallError`
+        (rules ``pack.*`` and ``call.*``) before anything is written.
+
+    Examples
+    --------
+    >>> import numpy as np, verglas
+    >>> g = verglas.Graph(io_data_type=verglas.data_type.FLOAT)
+    >>> a = g.tensor(name="a", dim=[1, 2, 3], stride=[6, 3, 1])
+    >>> b = g.tensor(name="b", dim=[1, 3, 2], stride=[6, 2, 1])
+    >>> y = g.relu(g.matmul(a, b)).set_output(True)
+    >>> g.build()
+    >>> out = np.empty((1, 2, 2), np.float32)
+    >>> g.execute({a: np.ones((1, 2, 3), np.float32), b: np.ones((1, 3, 2), np.float32), y: out})
+    >>> out.tolist()
+    [[[3.0, 3.0], [3.0, 3.0]]]
+    """
+
+    def __init__(
+        self,
+        name: str = "",
+        io_data_type: data_type | str | Any = data_type.NOT_SET,
+        intermediate_data_type: data_type | str | Any = data_type.NOT_SET,
+        compute_data_type: data_type | str | Any = data_type.NOT_SET,
+        *,
+        device: str = "cpu",
+    ) -> None: ...
+    def tensor(
+        self,
+        dim: Sequence[int] | None = None,
+        stride: Sequence[int] | None = None,
+        data_type: data_type | str | Any = data_type.NOT_SET,
+        is_virtual: bool = False,
+        is_pass_by_value: bool = False,
+        name: str = "",
+        uid: int | None = None,
+    ) -> Tensor:
+        """
+        Declares an input.
+
+        Parameters
+        ----------
+        dim : sequence of int
+            Extents, outermost first: A (L, M, K) or (M, K), B (L, K, N) or (K, N), operands of pointwise nodes up to rank 3.
+        stride : sequence of int
+            Strides in elements, one for each extent; 0 repeats an element.
+        data_type : data_type or str
+            Type of the elements; the graph's io type when not set.
+        is_pass_by_value : bool
+            A scalar that is handed over at each call, as a number or an array of one element.
+        name : str
+            For messages and as a key of a pack.
+        uid : int
+            Another key; the graph chooses one when not given.
+        """
+
+    def tensor_like(self, like: object, name: str = "") -> Tensor:
+        """
+        Declares an input with the extents, strides and type of an array, or of another tensor.
+        """
+
+    def scalar(self, value: float, data_type: data_type | str | Any = data_type.NOT_SET, name: str = "") -> Tensor:
+        """
+        A scalar that is part of the graph: no buffer is passed for it. FLOAT when no type is given.
+        """
+
+    def tensor_scalar(self, value: float, data_type: data_type | str | Any = data_type.NOT_SET, name: str = "") -> Tensor:
+        """The same as `scalar`, by cuDNN's name."""
+
+    def matmul(
+        self,
+        A: Tensor,
+        B: Tensor,
+        compute_data_type: data_type | str | Any = data_type.NOT_SET,
+        padding: float = 0.0,
+        name: str = "",
+    ) -> Tensor:
+        """
+        The product C = A · B.
+
+        Parameters
+        ----------
+        A : Tensor
+            (L, M, K) or (M, K).
+        B : Tensor
+            (L, K, N) or (K, N), whatever its strides; a batch of 1 on either side broadcasts.
+        compute_data_type : data_type or str
+            Type of the sums; the graph's when not set. INT32 for int8 operands; TF32 for fp32 ones where less precision will do.
+
+        Returns
+        -------
+        Tensor
+            (L, M, N) or (M, N), virtual until ``set_output(True)``.
+        """
+
+    def reduction(
+        self, input: Tensor, mode: reduction_mode, compute_data_type: data_type | str | Any = data_type.NOT_SET, name: str = ""
+    ) -> Tensor:
+        """
+        Combines the elements along some axes.
+
+        The output's dim says along which: set it, with the rank of the input, each extent 1 (combined) or the full one (kept). The
+        output is stored, in fp32, or in int32 for the modes that have an integer form. Of no elements the mode's identity remains.
+        """
+
+    def identity(self, input: Tensor, compute_data_type: data_type | str | Any = data_type.NOT_SET, name: str = "") -> Tensor:
+        """
+        x, which is a cast when the result has another type, element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+        """
+
+    def add(self, a: Tensor, b: Tensor, compute_data_type: data_type | str | Any = data_type.NOT_SET, name: str = "") -> Tensor:
+        """
+        a + b, element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+        """
+
+    def bias(
+        self, input: Tensor, bias: Tensor, compute_data_type: data_type | str | Any = data_type.NOT_SET, name: str = ""
+    ) -> Tensor:
+        """
+        input + bias, element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+        """
+
+    def sub(self, a: Tensor, b: Tensor, compute_data_type: data_type | str | Any = data_type.NOT_SET, name: str = "") -> Tensor:
+        """
+        a − b, element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+        """
+
+    def mul(self, a: Tensor, b: Tensor, compute_data_type: data_type | str | Any = data_type.NOT_SET, name: str = "") -> Tensor:
+        """
+        a · b, element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+        """
+
+    def scale(
+        self, input: Tensor, scale: Tensor, compute_data_type: data_type | str | Any = data_type.NOT_SET, name: str = ""
+    ) -> Tensor:
+        """
+        input · scale, element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+        """
+
+    def div(self, a: Tensor, b: Tensor, compute_data_type: data_type | str | Any = data_type.NOT_SET, name: str = "") -> Tensor:
+        """
+        a / b, element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+        """
+
+    def max(
+        self, input0: Tensor, input1: Tensor, compute_data_type: data_type | str | Any = data_type.NOT_SET, name: str = ""
+    ) -> Tensor:
+        """
+        the greater of both; NaN when one is NaN, element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+        """
+
+    def min(
+        self, input0: Tensor, input1: Tensor, compute_data_type: data_type | str | Any = data_type.NOT_SET, name: str = ""
+    ) -> Tensor:
+        """
+        the smaller of both; NaN when one is NaN, element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+        """
+
+    def pow(
+        self, input0: Tensor, input1: Tensor, compute_data_type: data_type | str | Any = data_type.NOT_SET, name: str = ""
+    ) -> Tensor:
+        """
+        input0 to the power of input1, element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+        """
+
+    def mod(
+        self, input0: Tensor, input1: Tensor, compute_data_type: data_type | str | Any = data_type.NOT_SET, name: str = ""
+    ) -> Tensor:
+        """
+        input0 − input1·trunc(input0 / input1), exactly, element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+        """
+
+    def add_square(
+        self, a: Tensor, b: Tensor, compute_data_type: data_type | str | Any = data_type.NOT_SET, name: str = ""
+    ) -> Tensor:
+        """
+        a + b², element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+        """
+
+    def abs(self, input: Tensor, compute_data_type: data_type | str | Any = data_type.NOT_SET, name: str = "") -> Tensor:
+        """
+        |x|, element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+        """
+
+    def neg(self, input: Tensor, compute_data_type: data_type | str | Any = data_type.NOT_SET, name: str = "") -> Tensor:
+        """
+        −x, element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+        """
+
+    def ceil(self, input: Tensor, compute_data_type: data_type | str | Any = data_type.NOT_SET, name: str = "") -> Tensor:
+        """
+        the smallest integer not below x, element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+        """
+
+    def floor(self, input: Tensor, compute_data_type: data_type | str | Any = data_type.NOT_SET, name: str = "") -> Tensor:
+        """
+        the greatest integer not above x, element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+        """
+
+    def sqrt(self, input: Tensor, compute_data_type: data_type | str | Any = data_type.NOT_SET, name: str = "") -> Tensor:
+        """
+        √x, element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+        """
+
+    def rsqrt(self, input: Tensor, compute_data_type: data_type | str | Any = data_type.NOT_SET, name: str = "") -> Tensor:
+        """
+        1 / √x, element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+        """
+
+    def reciprocal(self, input: Tensor, compute_data_type: data_type | str | Any = data_type.NOT_SET, name: str = "") -> Tensor:
+        """
+        1 / x, element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+        """
+
+    def exp(self, input: Tensor, compute_data_type: data_type | str | Any = data_type.NOT_SET, name: str = "") -> Tensor:
+        """
+        eˣ, element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+        """
+
+    def log(self, input: Tensor, compute_data_type: data_type | str | Any = data_type.NOT_SET, name: str = "") -> Tensor:
+        """
+        the natural logarithm of x, element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+        """
+
+    def sin(self, input: Tensor, compute_data_type: data_type | str | Any = data_type.NOT_SET, name: str = "") -> Tensor:
+        """
+        the sine of x, element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+        """
+
+    def cos(self, input: Tensor, compute_data_type: data_type | str | Any = data_type.NOT_SET, name: str = "") -> Tensor:
+        """
+        the cosine of x, element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+        """
+
+    def tan(self, input: Tensor, compute_data_type: data_type | str | Any = data_type.NOT_SET, name: str = "") -> Tensor:
+        """
+        the tangent of x, element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+        """
+
+    def erf(self, input: Tensor, compute_data_type: data_type | str | Any = data_type.NOT_SET, name: str = "") -> Tensor:
+        """
+        the error function of x, element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+        """
+
+    def relu(
+        self,
+        input: Tensor,
+        negative_slope: float | None = None,
+        lower_clip: float | None = None,
+        upper_clip: float | None = None,
+        compute_data_type: data_type | str | Any = data_type.NOT_SET,
+        name: str = "",
+    ) -> Tensor:
+        """
+        min(max(x, lower_clip or 0), upper_clip); with a slope s: max(x, 0) + s·min(x, 0), then the clips that are given, element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+
+        NaN stays NaN. There is no upper clip unless one is given.
+        """
+
+    def relu_backward(
+        self,
+        loss: Tensor,
+        input: Tensor,
+        negative_slope: float | None = None,
+        lower_clip: float | None = None,
+        upper_clip: float | None = None,
+        compute_data_type: data_type | str | Any = data_type.NOT_SET,
+        name: str = "",
+    ) -> Tensor:
+        """
+        loss where lower_clip < x < upper_clip, else 0; at or below lower_clip loss·s with a slope s, element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+
+        ``input`` is x before the activation.
+        """
+
+    def leaky_relu(
+        self, input: Tensor, negative_slope: float, compute_data_type: data_type | str | Any = data_type.NOT_SET, name: str = ""
+    ) -> Tensor:
+        """
+        max(x, 0) + negative_slope·min(x, 0), element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+        """
+
+    def leaky_relu_backward(
+        self,
+        loss: Tensor,
+        input: Tensor,
+        negative_slope: float,
+        compute_data_type: data_type | str | Any = data_type.NOT_SET,
+        name: str = "",
+    ) -> Tensor:
+        """
+        loss where x > 0, else loss·negative_slope, element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+
+        ``input`` is x before the activation.
+        """
+
+    def elu(
+        self,
+        input: Tensor,
+        elu_alpha: float | None = None,
+        compute_data_type: data_type | str | Any = data_type.NOT_SET,
+        name: str = "",
+    ) -> Tensor:
+        """
+        x where x > 0, else elu_alpha·(eˣ − 1), element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+
+        elu_alpha is 1 when not given.
+        """
+
+    def gelu(self, input: Tensor, compute_data_type: data_type | str | Any = data_type.NOT_SET, name: str = "") -> Tensor:
+        """
+        ½·x·(1 + erf(x / √2)), element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+        """
+
+    def gelu_approx_tanh(
+        self, input: Tensor, compute_data_type: data_type | str | Any = data_type.NOT_SET, name: str = ""
+    ) -> Tensor:
+        """
+        ½·x·(1 + tanh(√(2/π)·(x + 0.044715·x³))), element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+        """
+
+    def sigmoid(self, input: Tensor, compute_data_type: data_type | str | Any = data_type.NOT_SET, name: str = "") -> Tensor:
+        """
+        1 / (1 + e⁻ˣ), element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+        """
+
+    def swish(
+        self,
+        input: Tensor,
+        swish_beta: float | None = None,
+        compute_data_type: data_type | str | Any = data_type.NOT_SET,
+        name: str = "",
+    ) -> Tensor:
+        """
+        x · sigmoid(swish_beta·x), element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+
+        swish_beta is 1 when not given.
+        """
+
+    def softplus(
+        self,
+        input: Tensor,
+        softplus_beta: float | None = None,
+        compute_data_type: data_type | str | Any = data_type.NOT_SET,
+        name: str = "",
+    ) -> Tensor:
+        """
+        log(1 + e^(softplus_beta·x)) / softplus_beta, element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+
+        softplus_beta is 1 when not given.
+        """
+
+    def tanh(self, input: Tensor, compute_data_type: data_type | str | Any = data_type.NOT_SET, name: str = "") -> Tensor:
+        """
+        the hyperbolic tangent of x, element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+        """
+
+    def cmp_eq(
+        self, input: Tensor, comparison: Tensor, compute_data_type: data_type | str | Any = data_type.NOT_SET, name: str = ""
+    ) -> Tensor:
+        """
+        1 where input = comparison, else 0, element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+        """
+
+    def cmp_neq(
+        self, input: Tensor, comparison: Tensor, compute_data_type: data_type | str | Any = data_type.NOT_SET, name: str = ""
+    ) -> Tensor:
+        """
+        1 where input ≠ comparison, else 0, element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+        """
+
+    def cmp_gt(
+        self, input: Tensor, comparison: Tensor, compute_data_type: data_type | str | Any = data_type.NOT_SET, name: str = ""
+    ) -> Tensor:
+        """
+        1 where input > comparison, else 0, element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+        """
+
+    def cmp_ge(
+        self, input: Tensor, comparison: Tensor, compute_data_type: data_type | str | Any = data_type.NOT_SET, name: str = ""
+    ) -> Tensor:
+        """
+        1 where input ≥ comparison, else 0, element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+        """
+
+    def cmp_lt(
+        self, input: Tensor, comparison: Tensor, compute_data_type: data_type | str | Any = data_type.NOT_SET, name: str = ""
+    ) -> Tensor:
+        """
+        1 where input < comparison, else 0, element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+        """
+
+    def cmp_le(
+        self, input: Tensor, comparison: Tensor, compute_data_type: data_type | str | Any = data_type.NOT_SET, name: str = ""
+    ) -> Tensor:
+        """
+        1 where input ≤ comparison, else 0, element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+        """
+
+    def logical_and(
+        self, a: Tensor, b: Tensor, compute_data_type: data_type | str | Any = data_type.NOT_SET, name: str = ""
+    ) -> Tensor:
+        """
+        1 where a ≠ 0 and b ≠ 0, else 0, element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+        """
+
+    def logical_or(
+        self, a: Tensor, b: Tensor, compute_data_type: data_type | str | Any = data_type.NOT_SET, name: str = ""
+    ) -> Tensor:
+        """
+        1 where a ≠ 0 or b ≠ 0, else 0, element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+        """
+
+    def logical_not(self, input: Tensor, compute_data_type: data_type | str | Any = data_type.NOT_SET, name: str = "") -> Tensor:
+        """
+        1 where x = 0, else 0, element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+        """
+
+    def binary_select(
+        self,
+        input0: Tensor,
+        input1: Tensor,
+        mask: Tensor,
+        compute_data_type: data_type | str | Any = data_type.NOT_SET,
+        name: str = "",
+    ) -> Tensor:
+        """
+        input0 where mask ≠ 0, else input1, element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+
+        A true choice: what is not chosen never shows, NaN and infinities included.
+        """
+
+    def gen_index(
+        self, input: Tensor, axis: int, compute_data_type: data_type | str | Any = data_type.NOT_SET, name: str = ""
+    ) -> Tensor:
+        """
+        the coordinate along that axis of input, whose values do not matter, element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+        """
+
+    def pointwise(
+        self,
+        mode: pointwise_mode,
+        inputs: Sequence[Tensor],
+        *,
+        lower_clip: float | None = None,
+        upper_clip: float | None = None,
+        negative_slope: float | None = None,
+        alpha: float | None = None,
+        beta: float | None = None,
+        axis: int | None = None,
+        compute_data_type: data_type | str | Any = data_type.NOT_SET,
+        name: str = "",
+    ) -> Tensor:
+        """
+        Any elementwise node by its mode; the methods named after the modes are the usual way.
+        """
+
+    def sigmoid_backward(
+        self, loss: Tensor, input: Tensor, compute_data_type: data_type | str | Any = data_type.NOT_SET, name: str = ""
+    ) -> Tensor:
+        """
+        loss · σ(x)·(1 − σ(x)), x before the activation, element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+        """
+
+    def tanh_backward(
+        self, loss: Tensor, input: Tensor, compute_data_type: data_type | str | Any = data_type.NOT_SET, name: str = ""
+    ) -> Tensor:
+        """
+        loss · (1 − tanh²x), x before the activation, element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+        """
+
+    def elu_backward(
+        self,
+        loss: Tensor,
+        input: Tensor,
+        elu_alpha: float | None = None,
+        compute_data_type: data_type | str | Any = data_type.NOT_SET,
+        name: str = "",
+    ) -> Tensor:
+        """
+        loss where x > 0, else loss · elu_alpha·eˣ, element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+
+        ``input`` is x before the activation. elu_alpha is 1 when not given.
+        """
+
+    def gelu_backward(
+        self, loss: Tensor, input: Tensor, compute_data_type: data_type | str | Any = data_type.NOT_SET, name: str = ""
+    ) -> Tensor:
+        """
+        loss times the derivative of gelu, x before the activation, element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+        """
+
+    def gelu_approx_tanh_backward(
+        self, loss: Tensor, input: Tensor, compute_data_type: data_type | str | Any = data_type.NOT_SET, name: str = ""
+    ) -> Tensor:
+        """
+        loss times the derivative of gelu_approx_tanh, x before the activation, element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+        """
+
+    def softplus_backward(
+        self,
+        loss: Tensor,
+        input: Tensor,
+        softplus_beta: float | None = None,
+        compute_data_type: data_type | str | Any = data_type.NOT_SET,
+        name: str = "",
+    ) -> Tensor:
+        """
+        loss · σ(softplus_beta·x), element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+
+        ``input`` is x before the activation. softplus_beta is 1 when not given.
+        """
+
+    def swish_backward(
+        self,
+        loss: Tensor,
+        input: Tensor,
+        swish_beta: float | None = None,
+        compute_data_type: data_type | str | Any = data_type.NOT_SET,
+        name: str = "",
+    ) -> Tensor:
+        """
+        loss times the derivative of swish, element by element.
+
+        Operands broadcast as in NumPy; the result is rounded to its own type, which is the graph's intermediate
+        type unless it is stored or told otherwise.
+
+        ``input`` is x before the activation. swish_beta is 1 when not given.
+        """
+
+    def validate(self) -> None:
+        """
+        Checks the description and infers what was left out; may be called again after changes.
+        """
+
+    def build_operation_graph(self) -> None:
+        """There is no backend to lower to: the same as `validate`."""
+
+    def create_execution_plans(self, modes: Sequence[heur_mode] | None = None) -> None:
+        """
+        Asks every engine once and ranks what they offer; freezes the graph.
+
+        Parameters
+        ----------
+        modes : list of heur_mode
+            Accepted for the vocabulary's sake: there is one ranking, whichever modes are named.
+
+        Raises
+        ------
+        UnsupportedError
+            When no engine serves the graph; the text has every reason.
+        FrozenError
+            When the plans have been made already.
+        """
+
+    def create_execution_plan(self, engine_id: int, knobs: Mapping[str, int]) -> None:
+        """
+        Adds the plan of a record, as `get_engine_and_knobs_at_index` gave it; freezes the graph.
+        """
+
+    def check_support(self) -> None:
+        """Raises `UnsupportedError` when every plan is deselected."""
+
+    def build_plans(self, policy: build_plan_policy = build_plan_policy.HEURISTICS_CHOICE) -> None:
+        """
+        Compiles the first plan that compiles, or with ``build_plan_policy.ALL`` all of them; a selected plan stays the one.
+        """
+
+    def build(self, modes: Sequence[heur_mode] | None = None) -> None:
+        """
+        All stages that are still to do. Plans again at no time, and keeps a selected plan.
+        """
+
+    def select_plan(self, index: int) -> None:
+        """Pins one plan: only it is compiled and run from now on."""
+
+    def deselect_engines(self, names: Sequence[str]) -> None:
+        """Bars plans whose name contains one of these; indices stay as they are."""
+
+    def deselect_workspace_greater_than(self, workspace: int) -> None:
+        """Bars plans that need more bytes than this."""
+
+    def get_execution_plan_count(self) -> int: ...
+    def get_plan_name_at_index(self, index: int) -> str: ...
+    def get_engine_and_knobs_at_index(self, index: int) -> tuple[int, dict[str, int]]:
+        """A record of the plan, for `create_execution_plan`; it survives JSON."""
+
+    def build_plan_at_index(self, index: int) -> None:
+        """Compiles one plan of the list, for `execute_plan_at_index`."""
+
+    def get_workspace_size(self) -> int:
+        """In bytes; of a built graph."""
+
+    def get_workspace_size_plan_at_index(self, index: int) -> int: ...
+    def execute(
+        self, pack: object | None, workspace: object | None = None, stream: object | None = None, handle: object | None = None
+    ) -> None:
+        """
+        Checks every buffer, then runs the plan; builds it first if that has not been done.
+
+        Parameters
+        ----------
+        pack : dict or sequence
+            One buffer for each operand, outputs included: by tensor, uid or unique name, or in the order of ``plan.operands()``.
+            A buffer is a NumPy array, anything with DLPack, the CUDA array interface or the buffer protocol, or an address as an int,
+            which then is all that the graph declares. ``None`` counts as not given. A scalar passed by value may be a number.
+        workspace : address or buffer
+            Needed when `get_workspace_size` is above 0.
+        stream, handle : int or object with ``cuda_stream``
+            Where a GPU plan runs; the CPU ignores it.
+
+        Raises
+        ------
+        InvalidCallError
+            With rule, operand, what was found and what would be right. Nothing has been written.
+        NotABufferError
+            For an object that is no buffer; also a ``TypeError``.
+
+        Notes
+        -----
+        Live extents rule: M and K are those of the first A, N that of the first B, whatever the graph declared.
+        docs/python.md says how a buffer is read whose axes could be meant in two ways.
+        """
+
+    def execute_plan_at_index(
+        self,
+        pack: object | None,
+        workspace: object | None,
+        index: int,
+        stream: object | None = None,
+        handle: object | None = None,
+    ) -> None:
+        """As `execute`, with the plan of that index."""
+
+    @property
+    def plan(self) -> Plan:
+        """The plan that `execute` runs; of a built graph."""
+
+    def declines(self) -> list[tuple[str, str, str]]:
+        """
+        (engine, rule, text) for every engine that did not take the graph; of a planned graph.
+        """
+
+    def explain(self) -> str:
+        """
+        Everything about what the graph became: chain, bytes, operations, plans, and what each engine said that declined.
+        """
+
+    def describe(self) -> str:
+        """What the graph became, in one line; of a planned graph."""
+
+    def to_json(self) -> str:
+        """
+        The description as text, docs/graph-file.md; `from_json` makes the same graph of it.
+        """
+
+    @staticmethod
+    def from_json(text: str, *, device: str = "cpu") -> Graph:
+        """
+        The graph that `to_json` described.
+
+        Raises
+        ------
+        IoError
+            When the text is no graph file, or of another version.
+        InvalidGraphError
+            When what it describes is wrong in itself.
+        """
+
+    def tensor_by_name(self, name: str) -> Tensor:
+        """The tensor of that name: of a graph that was read from a file."""
+
+    def __repr__(self) -> str: ...
