@@ -4,6 +4,8 @@
 #include <limits>
 #include <numeric>
 
+#include "numeric/convert.hpp"
+
 namespace verglas::chain {
 namespace {
 
@@ -217,12 +219,17 @@ class Analyser {
         stop(Rule::chain_prologue, "node " + label_of(n) + " before a matmul has two operands, neither of them one scalar");
       require_served(tensor(scalar));
       if (tensor(scalar).value)
-        step.constant = tensor(scalar).value;
+        step.constant = rounded(*tensor(scalar).value, tensor(scalar).dtype);
       else
         step.scalar_role = aux_role(scalar);
     }
     in.prologue.push_back(step);
     return main;
+  }
+
+  /// A value in the graph has its declared type like any other; an integer type holds it exactly.
+  static double rounded(double v, DataType t) {
+    return is_integer(t) ? v : static_cast<double>(numeric::round_to(static_cast<float>(v), t));
   }
 
   static DataType compute_type(const NodeData& n) {
@@ -386,6 +393,13 @@ class Analyser {
       step.input[k] = value_of(n.inputs[k]);
       for (std::size_t i = 0; i < 3; ++i)
         v.varies[i] = v.varies[i] || c_.values[static_cast<std::size_t>(step.input[k])].varies[i];
+    }
+    if (n.pointwise == PointwiseMode::gen_index && !v.varies[static_cast<std::size_t>(step.parameters.axis)]) {
+      // The coordinate along an axis of extent 1 is 0, wherever the value is read.
+      v.kind = ValueKind::constant;
+      v.varies = {};
+      add_value(n.output, std::move(v));
+      return;
     }
     step.value = add_value(n.output, std::move(v));
     c_.steps.push_back(std::move(step));

@@ -67,8 +67,8 @@ struct PrologueStep {
   DataType compute = DataType::fp32;
   DataType dtype = DataType::fp32;  ///< rounded to
   int scalar_role = -1;
-  std::optional<double> constant;
-  bool scalar_first = false;  ///< the scalar is the left operand
+  std::optional<double> constant;  ///< rounded to its declared type
+  bool scalar_first = false;       ///< the scalar is the left operand
   friend bool operator==(const PrologueStep&, const PrologueStep&) = default;
 };
 

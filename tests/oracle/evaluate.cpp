@@ -40,7 +40,8 @@ Extent extent_of(const Graph& graph, int tensor, bool live, std::size_t depth = 
   const Node* node = producer_of(graph, tensor);
   if (depth > graph.nodes.size()) throw std::invalid_argument("the graph has a cycle");
   if (node == nullptr) {
-    if (live && t.memory && !t.memory->bare) return {t.memory->dims, t.memory->kernel_order};
+    const bool scalar = t.memory && count_of(t.memory->dims) == 1 && count_of(t.dims) == 1;
+    if (live && t.memory && !t.memory->bare && !scalar) return {t.memory->dims, t.memory->kernel_order};
     return {t.dims, false};
   }
   if (node->kind == NodeKind::reduction) return {t.dims, false};
@@ -90,6 +91,10 @@ Result read_input(const Graph& graph, int index) {
   if (memory.bare) {
     memory.dims = t.dims;
     memory.strides = t.strides;
+  }
+  if (count_of(memory.dims) == 1 && count_of(t.dims) == 1) {
+    memory.dims = t.dims;  // a scalar may come with any number of unit axes
+    memory.strides.assign(t.dims.size(), 0);
   }
   if (const Node* product = first_product(graph); product != nullptr && !feeds_product(graph, index)) {
     const Memory over_domain = spread(t, padded(extent_of(graph, product->output, false).dims, 3), live_domain(graph));

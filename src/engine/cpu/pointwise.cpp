@@ -40,6 +40,13 @@ void map(const float* x, const float* y, float* out, std::int64_t n, F f) noexce
 
 inline float narrow(double v) noexcept { return static_cast<float>(v); }
 
+/// Loss times slope. An infinite loss meets the slope as fp32 has it, where a tiny one is 0, and gives NaN then.
+inline float lost(float dy, double slope) noexcept {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const bool gone = __builtin_fabsf(dy) == kInfinity && __builtin_fabs(slope) < 0x1p-150;
+  return narrow(dy * (gone ? 0.0 : slope));
+}
+
 // NaN in either operand comes out: every comparison with NaN is false, so the sum carries it.
 inline float max_nan(float a, float b) noexcept { return a > b ? a : (b >= a ? b : a + b); }
 inline float min_nan(float a, float b) noexcept { return a < b ? a : (b <= a ? b : a + b); }
@@ -70,16 +77,16 @@ inline float gelu_tanh_of(float x) noexcept {
 }
 inline float gelu_bwd_of(float dy, float x) noexcept {
   const double v = vm::at_most(vm::at_least(x, -50.0), 50.0);
-  return narrow(dy * (0.5 * vm::erfc(-v * kSqrtHalf) + v * vm::exp(-0.5 * v * v) * kInvSqrt2Pi));
+  return lost(dy, 0.5 * vm::erfc(-v * kSqrtHalf) + v * vm::exp(-0.5 * v * v) * kInvSqrt2Pi);
 }
 inline float gelu_tanh_bwd_of(float dy, float x) noexcept {
   const double v = vm::at_most(vm::at_least(x, -1e4), 1e4);
   const double t = gelu_argument(v);
-  return narrow(dy * (vm::sigmoid(2.0 * t) + 2.0 * v * vm::sigmoid_slope(2.0 * t) * kTanhScale * (1.0 + 3.0 * kGelu3 * v * v)));
+  return lost(dy, vm::sigmoid(2.0 * t) + 2.0 * v * vm::sigmoid_slope(2.0 * t) * kTanhScale * (1.0 + 3.0 * kGelu3 * v * v));
 }
 inline float swish_bwd_of(float dy, float x, double beta) noexcept {
   const double t = vm::at_most(vm::at_least(beta * x, -1e4), 1e4);
-  return narrow(dy * (vm::sigmoid(t) + t * vm::sigmoid_slope(t)));
+  return lost(dy, vm::sigmoid(t) + t * vm::sigmoid_slope(t));
 }
 
 float relu_general(float x, const PointwiseParameters& p) noexcept {
@@ -157,12 +164,12 @@ void pointwise_f32(PointwiseMode mode, const PointwiseParameters& p, const float
     case gen_index: return;  // the launcher fills the coordinate: only it knows where the row lies
     case relu_bwd: return on([&](float dy, float a) { return relu_bwd_general(dy, a, p); });
     case leaky_relu_bwd: return on([=](float dy, float a) { return a > 0.0F ? dy : (a <= 0.0F ? dy * slope : a); });
-    case sigmoid_bwd: return on([](float dy, float a) { return narrow(dy * vm::sigmoid_slope(a)); });
-    case tanh_bwd: return on([](float dy, float a) { return narrow(dy * (4.0 * vm::sigmoid_slope(2.0 * a))); });
-    case elu_bwd: return on([=](float dy, float a) { return a > 0.0F ? dy : narrow(dy * (alpha * vm::exp(a))); });
+    case sigmoid_bwd: return on([](float dy, float a) { return lost(dy, vm::sigmoid_slope(a)); });
+    case tanh_bwd: return on([](float dy, float a) { return lost(dy, 4.0 * vm::sigmoid_slope(2.0 * a)); });
+    case elu_bwd: return on([=](float dy, float a) { return a > 0.0F ? dy : lost(dy, alpha * vm::exp(a)); });
     case gelu_bwd: return on([](float dy, float a) { return gelu_bwd_of(dy, a); });
     case gelu_approx_tanh_bwd: return on([](float dy, float a) { return gelu_tanh_bwd_of(dy, a); });
-    case softplus_bwd: return on([=](float dy, float a) { return narrow(dy * vm::sigmoid(beta * a)); });
+    case softplus_bwd: return on([=](float dy, float a) { return lost(dy, vm::sigmoid(beta * a)); });
     case swish_bwd: return on([=](float dy, float a) { return swish_bwd_of(dy, a, beta); });
   }
 }

@@ -69,7 +69,7 @@ class Maker {
     if (value(v).kind == ValueKind::constant) {
       op.kind = OpKind::fill;
       op.constant = value(v).constant;
-      op.round_to = value(v).dtype;
+      op.round_to = op.lane == Lane::f32 ? value(v).dtype : DataType::not_set;
     } else {
       op.kind = OpKind::load;
       op.role = value(v).source;

@@ -43,7 +43,8 @@ inline double exp(double x) noexcept {
 }
 inline double expm1(double x) noexcept {
   const Reduced q = reduce(at_most(at_least(x, -708.0), 709.0));
-  return q.power * (q.r * expm1_over(q.r)) + (q.power - 1.0);
+  const double v = q.power * (q.r * expm1_over(q.r)) + (q.power - 1.0);
+  return x == 0.0 ? x : v;  // −0 keeps its sign
 }
 
 /// log(1 + e) for 0 ≤ e ≤ 1, as 2 artanh(e / (2 + e)).

@@ -1,0 +1,77 @@
+#pragma once
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "oracle/graph.hpp"
+#include "support/poisoned_buffer.hpp"
+#include "support/random.hpp"
+#include "verglas/graph.hpp"
+
+namespace support {
+
+/// What an axis of an operand stands for; the extent of a call follows from it.
+enum class Axis : std::uint8_t { one, l, m, n, k };
+/// Indexed by Axis; [0] is 1.
+using Extents = std::array<std::int64_t, 5>;
+
+/// A tensor that a call passes.
+struct CaseOperand {
+  int tensor = 0;  ///< index in the reference graph; its uid there is that of the graph
+  std::vector<Axis> axes;
+  bool is_output = false;
+  bool is_host_scalar = false;
+  bool is_only_b = false;  ///< may be passed in kernel order
+};
+
+enum class Data : std::uint8_t {
+  small_integers,  ///< −3 … 3: most sums are exact
+  normal,
+  wild,  ///< with NaN, infinities, −0, denormals and large numbers
+};
+
+/// One graph in two forms, made side by side: nothing of one was derived from the other.
+struct Case {
+  std::uint64_t seed = 0;
+  verglas::Graph graph;
+  oracle::Graph reference;
+  std::vector<CaseOperand> operands;
+  Extents declared{};
+  bool is_tied = false;  ///< a tensor has several roles: M = N = K at every call
+  Data data = Data::small_integers;
+
+  /// One line that says how to draw it again, and what it is.
+  std::string line() const;
+};
+
+struct GeneratorOptions {
+  std::int64_t largest = 80;       ///< of M, N, K
+  std::int64_t most_work = 60000;  ///< L · M · N · K
+  int most_steps = 6;
+};
+
+/// A graph that is a chain which the CPU engine serves.
+Case draw_case(std::uint64_t seed, const GeneratorOptions& options = {});
+
+/// The buffers of one legal call and how they are described.
+struct Call {
+  Extents live{};
+  std::vector<PoisonedBuffer> buffers;     ///< one for each operand of the case
+  std::vector<verglas::TensorView> views;  ///< likewise
+  std::vector<oracle::Memory> memory;      ///< likewise, what the reference reads
+  bool is_bare = false;                    ///< every view is a bare address
+};
+
+/// A call with extents, layouts, axis orders and ranks of its own.
+Call draw_call(const Case& c, Random& random);
+/// Strides that put no two elements in one place, in any order of axes, with gaps.
+std::vector<std::int64_t> draw_layout(const std::vector<std::int64_t>& dims, Random& random);
+
+/// The views in the order of the plan's operands.
+std::vector<verglas::TensorView> in_plan_order(const Case& c, const verglas::CompiledPlan& plan,
+                                               const std::vector<verglas::TensorView>& views);
+/// The reference graph with the memory of this call.
+oracle::Graph bound(const Case& c, const Call& call);
+
+}  // namespace support
