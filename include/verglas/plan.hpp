@@ -25,8 +25,8 @@ struct CompiledState;
 }  // namespace plan
 
 struct PlanOptions {
-  Device device{};                            ///< where the plan will run; the default is the CPU
-  std::vector<std::string> deselect_engines;  ///< engines whose name contains one of these are not asked
+  Device device{};                                 ///< where the plan will run; the default is the CPU
+  std::vector<std::string> deselect_engines = {};  ///< engines whose name contains one of these are not asked
 };
 
 /// What an engine said when it did not take the chain.

@@ -2,11 +2,12 @@
 
 #include "engine/cpu/engine.hpp"
 #include "engine/engine.hpp"
+#include "engine/sm90/engine.hpp"
 
 namespace verglas::engine {
 
 std::span<const Engine* const> engine_list() noexcept {
-  static const std::array<const Engine*, 1> engines{&cpu::engine()};
+  static const std::array<const Engine*, 2> engines{&sm90::engine(), &cpu::engine()};
   return engines;
 }
 

@@ -71,9 +71,12 @@ inline bool bind_aux(const std::int64_t (&want)[3], const TensorView& v, RoleVie
   return axis == v.rank;
 }
 
+/// No element: nothing is read, so strides mean nothing.
+inline bool is_void(const RoleView& v) noexcept { return v.extent[0] == 0 || v.extent[1] == 0 || v.extent[2] == 0; }
+
 /// Bytes from the first element to the end of the last; −1 when that does not fit.
 inline std::int64_t reach_of(const RoleView& v, std::int64_t slot_bytes) noexcept {
-  if (v.extent[0] == 0 || v.extent[1] == 0 || v.extent[2] == 0) return 0;
+  if (is_void(v)) return 0;
   std::int64_t elements = 1;
   bool over = false;
   for (int i = 0; i < 3; ++i) {
@@ -176,7 +179,7 @@ Status evaluate(const Recipe& r, const Launcher& launcher, const Call& call, Bin
       }
       case CheckKind::major: {
         const RoleView& v = b.role[c.role];
-        if (v.extent[c.a] > 1 && v.stride[c.a] != 1)
+        if (v.extent[c.a] > 1 && v.stride[c.a] != 1 && !is_void(v))
           return fail([&] {
             const RoleFact& f = r.roles[c.role];
             const TensorView& u = call.buffers[f.operand];
@@ -198,7 +201,7 @@ Status evaluate(const Recipe& r, const Launcher& launcher, const Call& call, Bin
       case CheckKind::stride_sign: {
         const RoleView& v = b.role[c.role];
         for (int i = 0; i < 3; ++i)
-          if (v.extent[i] > 1 && v.stride[i] < 0)
+          if (v.extent[i] > 1 && v.stride[i] < 0 && !is_void(v))
             return fail([&] { return Words{"strides " + strides_text(call.buffers[r.roles[c.role].operand]), "none below 0"}; });
         break;
       }
@@ -206,7 +209,7 @@ Status evaluate(const Recipe& r, const Launcher& launcher, const Call& call, Bin
         const RoleView& v = b.role[c.role];
         const std::int64_t slot = r.roles[c.role].slot_bytes;
         for (int i = 0; i < 3; ++i) {
-          if (i == c.a || v.extent[i] <= 1) continue;
+          if (i == c.a || v.extent[i] <= 1 || is_void(v)) continue;
           std::int64_t bytes = 0;
           if (__builtin_mul_overflow(v.stride[i], slot, &bytes) || (bytes & (c.b - 1)) != 0 || bytes >= (std::int64_t{1} << 40))
             return fail([&] {

@@ -100,7 +100,7 @@ std::string_view kind_text(CheckKind k) {
 Error explain(const Recipe& recipe, const chain::FusionChain& chain, const Launcher& launcher, Status status, const Call& call) {
   if (status.code != ErrorCode::invalid_call) {
     if (status.code == ErrorCode::ok) return broken(Rule::internal, "explain was asked about a call that was served");
-    return Error(status.code, name_of(status.code), launcher.failure_text(status));
+    return launcher.failure(status);
   }
   Binding binding;
   int failed = -1;

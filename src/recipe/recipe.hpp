@@ -122,8 +122,8 @@ class Launcher {
   virtual Status launch(const Binding& binding, const Call& call) const noexcept = 0;
   /// The current device of the calling thread, for plans that care; answers the plan's where there is nothing to ask.
   virtual Device current_device(Device plan) const noexcept { return plan; }
-  /// What was attempted when `launch` answered this, with the driver's own name for the failure.
-  virtual std::string failure_text(Status status) const { return "the launch failed with code " + std::to_string(status.driver); }
+  /// The error of a launch that answered this status: what was attempted, and the driver's own name for the failure.
+  virtual Error failure(Status status) const = 0;
 };
 
 /// The one executor: every check, then the launch.

@@ -57,7 +57,7 @@ class CpuLauncher final : public recipe::Launcher {
     return {};
   }
 
-  std::string failure_text(Status) const override { return "scratch memory for a tile could not be had"; }
+  Error failure(Status) const override { return broken(Rule::call_memory, "scratch memory for a tile could not be had"); }
 
  private:
   struct Work {

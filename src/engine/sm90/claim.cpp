@@ -1,0 +1,29 @@
+#include <algorithm>
+
+#include "engine/sm90/engine.hpp"
+#include "engine/sm90/problem.hpp"
+
+namespace verglas::sm90 {
+namespace {
+
+std::string typed(std::string_view what, DataType t) { return std::string(what) + " is " + std::string(name_of(t)); }
+
+}  // namespace
+
+Result<engine::Claim> claim_chain(const chain::FusionChain& c) {
+  if (c.gemms.size() != 1) return decline(Rule::sm90_single_product, std::to_string(c.gemms.size()) + " matmuls");
+  for (const chain::MatrixInput& in : c.inputs)
+    if (!in.prologue.empty())
+      return decline(Rule::sm90_prologue, label_of(c, c.roles[static_cast<std::size_t>(in.role)]) + " goes through a prologue");
+  if (!c.steps.empty()) return decline(Rule::sm90_epilogue, "step '" + c.steps.front().name + "' after the matmul");
+  if (!c.reductions.empty()) return decline(Rule::sm90_epilogue, "a reduction after the matmul");
+  if (c.stores.size() != 1) return decline(Rule::sm90_epilogue, std::to_string(c.stores.size()) + " outputs");
+  const DataType input = c.inputs.front().dtype;
+  if (input != DataType::bf16 && input != DataType::fp16) return decline(Rule::sm90_types, typed("a", input));
+  const DataType output = c.operands[static_cast<std::size_t>(c.roles[static_cast<std::size_t>(c.stores[0].role)].operand)].dtype;
+  if (output != DataType::bf16 && output != DataType::fp16 && output != DataType::fp32)
+    return decline(Rule::sm90_types, typed("the output", output));
+  return engine::Claim{"one kernel: TMA, wgmma, sums in fp32"};
+}
+
+}  // namespace verglas::sm90

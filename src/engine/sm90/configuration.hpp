@@ -1,0 +1,71 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "verglas/dtype.hpp"
+
+namespace verglas::sm90 {
+
+/// Which dimension of an operand is contiguous in shared memory, as wgmma reads it. MN-major exists for 16-bit types only.
+enum class Major : std::uint8_t { k, mn };
+
+enum class Schedule : std::uint8_t {
+  cooperative,  ///< the consumers share the rows of one tile; the tensor cores idle while it drains
+  pingpong,     ///< two consumers with a tile each; one drains while the other multiplies
+};
+
+/// How an operand travels between global and shared memory. The number is the bytes of a piece that one thread moves; 0 is the
+/// copy engine. `element` is two or four bytes, by type, and the only one that takes an operand without a contiguous dimension.
+enum class Path : std::uint8_t { tma = 0, bytes2 = 2, bytes4 = 4, bytes8 = 8, bytes16 = 16 };
+
+constexpr int piece_bytes(Path p) noexcept { return static_cast<int>(p); }
+
+/// One flavor of the kernel: everything that is a constant in its source. Two equal configurations make the same kernel.
+struct KernelConfig {
+  int block_m = 128;
+  int block_n = 256;
+  int stages = 3;
+  int consumers = 2;  ///< warpgroups that multiply: 1 to 3; two for ping-pong
+  int store_buffers =
+      4;  ///< chunks of 8 KB that each consumer stages D in; at least all of its tile, or one or two that take turns
+  Schedule schedule = Schedule::cooperative;
+  Major a_major = Major::k;
+  Major b_major = Major::k;
+  DataType input = DataType::bf16;
+  DataType output = DataType::bf16;
+  Path a_path = Path::tma;
+  Path b_path = Path::tma;
+  Path d_path = Path::tma;
+  bool programmatic = false;  ///< waits for the previous kernel inside ours: needs the launch attribute of the same name
+
+  friend bool operator==(const KernelConfig&, const KernelConfig&) = default;
+};
+
+/// Limits of one SM of compute capability 9.0.
+inline constexpr int kSmemBytes = 232'448;
+inline constexpr int kRegistersPerSm = 65'536;
+inline constexpr int kLineBytes = 128;        ///< one line of a stage: a k-block of a row, or 64 elements along M or N
+inline constexpr int kChunkBytes = 64 * 128;  ///< one buffer of the staging of D
+
+int block_k(const KernelConfig& c) noexcept;  ///< elements of k in a stage
+int threads_of(const KernelConfig& c) noexcept;
+int row_blocks(const KernelConfig& c) noexcept;       ///< wgmma row blocks of 64 that a consumer holds
+int accumulators_of(const KernelConfig& c) noexcept;  ///< registers a consumer thread holds them in
+int stage_bytes(const KernelConfig& c) noexcept;
+int chunks_of(const KernelConfig& c) noexcept;  ///< chunks of D a consumer drains a tile in
+int smem_bytes(const KernelConfig& c) noexcept;
+int entry_registers(const KernelConfig& c) noexcept;     ///< per thread, by the launch bounds
+int producer_registers(const KernelConfig& c) noexcept;  ///< after setmaxnreg; entry_registers with one consumer
+int consumer_registers(const KernelConfig& c) noexcept;
+
+/// Why the kernel cannot be made, in words; nothing when it can.
+std::optional<std::string> fault_of(const KernelConfig& c);
+
+/// Short and unique: "128x256x3_coop_kk_bf16_bf16". Part of file names and of records.
+std::string name_of(const KernelConfig& c);
+
+/// The largest number of stages that fits beside the staging, at most `most`; 0 when not even one does.
+int stages_that_fit(KernelConfig c, int most = 8) noexcept;
+
+}  // namespace verglas::sm90

@@ -1,0 +1,81 @@
+#include <algorithm>
+#include <array>
+
+#include "engine/sm90/engine.hpp"
+#include "engine/sm90/predict.hpp"
+#include "engine/sm90/problem.hpp"
+#include "engine/sm90/source.hpp"
+#include "jit/embedded.hpp"
+
+namespace verglas::sm90 {
+namespace {
+
+constexpr const char* kTileM = "TILE_M";
+constexpr const char* kTileN = "TILE_N";
+constexpr const char* kConsumers = "CONSUMERS";
+constexpr const char* kPingpong = "PINGPONG";
+constexpr const char* kProgrammatic = "PROGRAMMATIC";  ///< programmatic launch: the kernel waits inside for the one before it
+
+struct Shape {
+  int m, n, consumers;
+  bool pingpong;
+};
+/// The tile family, widest first.
+constexpr std::array kShapes = {Shape{128, 256, 2, false}, Shape{128, 176, 2, true}, Shape{128, 128, 2, true},
+                                Shape{64, 128, 1, false}, Shape{64, 64, 1, false}};
+
+Knobs knobs_of(const Shape& s, bool programmatic) {
+  return {{kTileM, s.m}, {kTileN, s.n}, {kConsumers, s.consumers}, {kPingpong, s.pingpong}, {kProgrammatic, programmatic}};
+}
+
+}  // namespace
+
+KernelConfig configuration_of(const chain::FusionChain& c, const Knobs& knobs) {
+  const auto views = declared_views(c);
+  const chain::Role& out = c.roles[static_cast<std::size_t>(c.stores[0].role)];
+  KernelConfig k;
+  k.block_m = static_cast<int>(knobs.at(kTileM));
+  k.block_n = static_cast<int>(knobs.at(kTileN));
+  k.consumers = static_cast<int>(knobs.at(kConsumers));
+  k.schedule = knobs.at(kPingpong) != 0 ? Schedule::pingpong : Schedule::cooperative;
+  k.programmatic = knobs.at(kProgrammatic) != 0;
+  k.input = c.inputs.front().dtype;
+  k.output = c.operands[static_cast<std::size_t>(out.operand)].dtype;
+  fit_operands(k, problem_of(views[0], views[1], views[2], bytes_of(k.input), bytes_of(k.output)));
+  // A whole tile staged where three stages still fit beside it; else chunks that take turns.
+  k.store_buffers = chunks_of(k);
+  k.stages = stages_that_fit(k);
+  if (k.stages < 3) {
+    k.store_buffers = 2;
+    k.stages = stages_that_fit(k);
+  }
+  return k;
+}
+
+std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) {
+  std::vector<std::pair<double, Knobs>> ranked;
+  for (const Shape& s : kShapes)
+    for (const bool programmatic : {false, true}) {
+      Knobs knobs = knobs_of(s, programmatic);
+      const KernelConfig k = configuration_of(c, knobs);
+      if (k.stages < 1 || fault_of(k)) continue;
+      // 176 accumulators leave no registers for addresses: the drain by single elements spills there.
+      if (s.pingpong && s.n > 128 && k.d_path != Path::tma) continue;
+      ranked.emplace_back(predict_seconds(k, c.declared, sm_count), std::move(knobs));
+    }
+  std::stable_sort(ranked.begin(), ranked.end(), [](const auto& x, const auto& y) { return x.first < y.first; });
+  std::vector<Knobs> all;
+  for (auto& [seconds, knobs] : ranked) all.push_back(std::move(knobs));
+  return all;
+}
+
+jit::CompileRequest compile_request(const KernelConfig& config) {
+  jit::CompileRequest request;
+  request.kernel = "vg_" + name_of(config);
+  request.source = kernel_source(config, {}, request.kernel);
+  const auto headers = jit::embedded_sources();
+  request.headers.assign(headers.begin(), headers.end());
+  return request;
+}
+
+}  // namespace verglas::sm90

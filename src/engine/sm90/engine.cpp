@@ -1,0 +1,69 @@
+#include "engine/sm90/engine.hpp"
+
+#include "cuda/device.hpp"
+#include "cuda/driver_table.hpp"
+#include "cuda/nvrtc_table.hpp"
+#include "engine/sm90/launcher.hpp"
+#include "engine/sm90/predict.hpp"
+#include "jit/store.hpp"
+
+namespace verglas::sm90 {
+namespace {
+
+class Sm90Engine final : public engine::Engine {
+ public:
+  std::string_view name() const noexcept override { return "sm90"; }
+  int id() const noexcept override { return 2; }
+
+  Result<engine::Claim> claim(const chain::FusionChain& chain, Device device) const override {
+    if (device.type != DeviceType::cuda) return decline(Rule::engine_device, "runs on Hopper GPUs; the plan is for the host");
+    auto claimed = claim_chain(chain);
+    if (!claimed) return claimed;
+    const auto driver = cuda::driver();
+    if (!driver) return tl::unexpected<Decline>(driver.error());
+    if (device.id < 0 || device.id >= cuda::device_count(**driver))
+      return decline(Rule::engine_device, "there is no device cuda:" + std::to_string(device.id) + " (" +
+                                              std::to_string(cuda::device_count(**driver)) + " found)");
+    const cuda::DeviceFacts facts = cuda::device_facts(**driver, device.id);
+    if (facts.major != 9 || facts.minor != 0)
+      return decline(Rule::sm90_device,
+                     facts.name + " has compute capability " + std::to_string(facts.major) + "." + std::to_string(facts.minor));
+    if (const auto nvrtc = cuda::nvrtc(); !nvrtc) return tl::unexpected<Decline>(nvrtc.error());
+    return claimed;
+  }
+
+  std::vector<Knobs> configurations(const chain::FusionChain& chain, Device device) const override {
+    return configurations_of(chain, multiprocessors(device));
+  }
+
+  double predict(const chain::FusionChain& chain, const Knobs& knobs, Device device) const override {
+    return predict_seconds(configuration_of(chain, knobs), chain.declared, multiprocessors(device));
+  }
+
+  engine::Compiled compile(const chain::FusionChain& chain, const Knobs& knobs, Device device) const override {
+    const auto driver = cuda::driver();
+    const auto nvrtc = cuda::nvrtc();
+    if (!driver) throw broken(driver.error().rule, driver.error().text);
+    if (!nvrtc) throw broken(nvrtc.error().rule, nvrtc.error().text);
+    const KernelConfig config = configuration_of(chain, knobs);
+    auto kernel =
+        jit::process_store().load(**driver, **nvrtc, compile_request(config), {.dynamic_smem_bytes = smem_bytes(config)});
+    return {recipe::build(chain, requirements_of(chain, config, device)),
+            make_launcher(chain, config, std::move(kernel), device, multiprocessors(device))};
+  }
+
+ private:
+  static int multiprocessors(Device device) {
+    const auto driver = cuda::driver();
+    return driver ? cuda::device_facts(**driver, device.id).multiprocessors : 132;
+  }
+};
+
+}  // namespace
+
+const engine::Engine& engine() noexcept {
+  static const Sm90Engine e;
+  return e;
+}
+
+}  // namespace verglas::sm90

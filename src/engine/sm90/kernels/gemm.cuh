@@ -1,0 +1,71 @@
+#pragma once
+#include "epilogue.cuh"
+#include "mainloop.cuh"
+#include "producer.cuh"
+
+namespace vg {
+
+/// D[l,m,n] = chain(sum over k of A[l,m,k] B[l,k,n]). One block an SM, persistent over tiles; the first warpgroup loads, the
+/// others multiply and drain. Cooperative: the consumers share a tile's rows. Ping-pong: each has tiles of its own, and while one
+/// drains, the other multiplies.
+template <class C, class Wgmma, class Epilogue>
+VG_DEVICE void gemm(const Parameters& p, Epilogue epilogue) {
+  using L = Layout<C>;
+  extern __shared__ uint8 memory[];
+  const uint32 smem = shared_address(memory);  // 1024-byte aligned: the kernel has no static shared memory
+  const int warpgroup = warp_index() / 4;
+
+  if (threadIdx.x == 0) {
+    if (!L::A_COPIED) prefetch_map(&p.a);
+    if (!L::B_COPIED) prefetch_map(&p.b);
+    if (C::D_PIECE == 0) prefetch_map(&p.d);
+    for (int s = 0; s < C::STAGES; ++s) {
+      barrier_init(L::full(smem, s), L::FULL_ARRIVALS);
+      barrier_init(L::empty(smem, s), L::EMPTY_ARRIVALS);
+    }
+    for (int c = 0; c < 2; ++c) barrier_init(L::order(smem, c), 4);
+    fence_barrier_init();
+  }
+  __syncthreads();
+
+  if (warpgroup == 0) {
+    if constexpr (C::CONSUMERS > 1) lower_registers<C::PRODUCER_REGISTERS>();
+    if (L::ANY_COPIED || (warp_index() == 0 && elect_one())) produce<C>(p, smem);
+    return;
+  }
+
+  if constexpr (C::CONSUMERS > 1) raise_registers<C::CONSUMER_REGISTERS>();
+  const int consumer = warpgroup - 1;
+  Ring<C::STAGES> ring;
+  Drain<C, Epilogue> drain(p, smem, consumer);
+  if (C::PROGRAMMATIC) wait_for_previous_kernel();
+  uint32 t = blockIdx.x;
+  uint32 turn = 0;
+  if constexpr (C::PINGPONG) {
+    // Consumer 0 has the first turn; the second starts at the block's second tile.
+    if (consumer == 1) {
+      if (threadIdx.x % 32 == 0) barrier_arrive(L::order(smem, 0));
+      t += gridDim.x;
+      ring.skip(p.k_blocks);
+    }
+  }
+  for (; t < p.tiles; t += gridDim.x * (C::PINGPONG ? 2 : 1)) {
+    const Tile tile = tile_at(p, t);
+    const int first_row_block = C::PINGPONG ? 0 : consumer * L::M_BLOCKS;
+    typename Wgmma::Accumulator acc[L::M_BLOCKS][C::BLOCK_N / 2];
+    if constexpr (C::PINGPONG) {
+      // Needed for right results, not for speed: a parity cannot tell phase n from n + 2, so a consumer may wait for its stages only
+      // once the other has waited for all of its own.
+      barrier_wait(L::order(smem, consumer), turn);
+      turn ^= 1;
+    }
+    multiply_tile<C, Wgmma>(acc, smem, ring, p.k_blocks, first_row_block, [&] {
+      if (C::PINGPONG && threadIdx.x % 32 == 0) barrier_arrive(L::order(smem, consumer ^ 1));
+    });
+    if constexpr (C::PINGPONG) ring.skip(p.k_blocks);
+    drain(acc, epilogue, tile.batch, tile.m * C::BLOCK_M + 64 * first_row_block, tile.n * C::BLOCK_N);
+  }
+  drain.finish();
+}
+
+}  // namespace vg

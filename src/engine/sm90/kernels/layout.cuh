@@ -1,0 +1,50 @@
+#pragma once
+#include "parameters.cuh"
+
+namespace vg {
+
+/// Shared memory of one block, from the constants of a flavor. The same sums stand in configuration.cpp (`smem_bytes`).
+///
+///   0                          STAGES x [ A: BLOCK_M lines of 128 bytes | B: lines of 128 bytes ], 128B swizzle
+///   STAGES * STAGE_BYTES       staging of D: STORERS x STORE_BUFFERS chunks of 64 rows
+///   ... + STAGING_BYTES        barriers: full[STAGES], empty[STAGES], order[2]
+template <class C>
+struct Layout {
+  static constexpr int LINE = 128;                      // bytes; one k-block of a row, or 64 elements along MN
+  static constexpr int BLOCK_K = LINE / C::INPUT_BYTES;
+  static constexpr int M_BLOCKS = C::BLOCK_M / 64 / (C::PINGPONG ? 1 : C::CONSUMERS);  // wgmma row blocks a consumer holds
+  static constexpr int A_LINES = C::BLOCK_M;
+  static constexpr int B_LINES = C::B_K_MAJOR ? C::BLOCK_N : (C::BLOCK_N + 63) / 64 * 64;
+  static constexpr int A_BYTES = A_LINES * LINE;
+  static constexpr int B_BYTES = B_LINES * LINE;
+  static constexpr int STAGE_BYTES = A_BYTES + B_BYTES;
+
+  static constexpr int CHUNK_BYTES = 64 * LINE;
+  static constexpr int ROW_BYTES = C::BLOCK_N * C::OUTPUT_BYTES;            // of a tile of D
+  static constexpr int FULL_CHUNKS = ROW_BYTES / LINE;                      // 128 bytes a row
+  static constexpr int HALF = ROW_BYTES % LINE / 64;                        // then one of 64 and one of 32
+  static constexpr int QUARTER = ROW_BYTES % 64 / 32;
+  static constexpr int CHUNKS = FULL_CHUNKS + HALF + QUARTER;               // of one row block
+  static constexpr bool WHOLE_TILE_STAGED = C::STORE_BUFFERS >= CHUNKS * M_BLOCKS;
+  static constexpr int STAGING = STAGE_BYTES * C::STAGES;
+  static constexpr int STAGING_BYTES = C::CONSUMERS * C::STORE_BUFFERS * CHUNK_BYTES;
+  static constexpr int BARRIERS = STAGING + STAGING_BYTES;
+  static constexpr int SMEM_BYTES = BARRIERS + 8 * (2 * C::STAGES + 2);
+
+  static constexpr int THREADS = 128 * (C::CONSUMERS + 1);
+  static constexpr bool A_COPIED = C::A_PIECE != 0, B_COPIED = C::B_PIECE != 0;  // by threads, not by the copy engine
+  static constexpr bool ANY_COPIED = A_COPIED || B_COPIED, ANY_TMA = !A_COPIED || !B_COPIED;
+  static constexpr int TMA_BYTES = (A_COPIED ? 0 : A_BYTES) + (B_COPIED ? 0 : B_BYTES);  // a stage
+  static constexpr int FULL_ARRIVALS = (ANY_TMA ? 1 : 0) + (ANY_COPIED ? 4 : 0);
+  static constexpr int EMPTY_ARRIVALS = 4 * (C::PINGPONG ? 1 : C::CONSUMERS);             // warps that read a stage
+
+  static_assert(C::BLOCK_M % 64 == 0 && C::BLOCK_M <= 256 && C::BLOCK_N % 16 == 0 && C::BLOCK_N <= 256);
+  static_assert(C::BLOCK_M % (64 * (C::PINGPONG ? 1 : C::CONSUMERS)) == 0 && (!C::PINGPONG || C::CONSUMERS == 2));
+  static_assert(SMEM_BYTES <= 232448);
+
+  VG_DEVICE static uint32 full(uint32 smem, int stage) { return smem + BARRIERS + 8 * stage; }
+  VG_DEVICE static uint32 empty(uint32 smem, int stage) { return smem + BARRIERS + 8 * (C::STAGES + stage); }
+  VG_DEVICE static uint32 order(uint32 smem, int consumer) { return smem + BARRIERS + 8 * (2 * C::STAGES + consumer); }
+};
+
+}  // namespace vg

@@ -1,0 +1,36 @@
+#pragma once
+#include "ptx.cuh"
+
+namespace vg {
+
+/// Division by a value known when the call is prepared: x / value = x * multiplier >> shift for every x < 2^31.
+struct Divisor {
+  uint32 value, multiplier, shift;
+};
+VG_DEVICE uint32 divide(uint32 x, const Divisor& d) { return static_cast<uint32>(uint64{x} * d.multiplier >> d.shift); }
+
+/// An operand that the copy engine cannot reach. Strides in elements; `inner` is the dimension that is contiguous in shared memory.
+struct View {
+  void* address;
+  int64 outer_stride, inner_stride, batch_stride;
+};
+
+/// Mirror of ParameterBlock in parameter_block.hpp; the offsets below are asserted on both sides.
+struct alignas(64) Parameters {
+  TensorMap a, b;                   // loads
+  TensorMap d, d_half, d_quarter;   // stores of 128, 64 and 32 bytes a row
+  View a_view, b_view, d_view;      // for the loader and the store that go without maps
+  int m, n, k, batches;
+  int k_blocks;                     // ceil(k / BLOCK_K)
+  int a_batch_step, b_batch_step;   // 0: one matrix for all batches
+  int swap_raster;                  // 1: groups run along n
+  uint32 tiles, full_groups;        // groups of raster_group tiles of the fast dimension
+  Divisor tiles_of_batch, tiles_of_group, group, last_group;
+  int k_first;                      // coordinate of the first k: beyond the maps when K = 0, so that every box is zeros and nothing is read
+  uint32 reserved;
+};
+
+static_assert(sizeof(TensorMap) == 128 && sizeof(View) == 32 && sizeof(Divisor) == 12);
+static_assert(sizeof(Parameters) == 832);
+
+}  // namespace vg

@@ -1,0 +1,94 @@
+#pragma once
+#include "layout.cuh"
+#include "tile_scheduler.cuh"
+
+namespace vg {
+
+/// One operand's part of a stage by the copy engine. K-major: one box of 128 bytes of K by all rows; MN-major: a box of
+/// 64 elements by BLOCK_K rows of k for each 64 lines.
+template <class C, int LINES, bool K_MAJOR>
+VG_DEVICE void load_by_map(uint32 to, const TensorMap* map, uint32 barrier, int mn, int k, int batch) {
+  if constexpr (K_MAJOR) {
+    tma_load(to, map, barrier, k, mn, batch);
+  } else {
+    for (int block = 0; block < LINES / 64; ++block) tma_load(to + block * 64 * 128, map, barrier, mn + 64 * block, k, batch);
+  }
+}
+
+/// The same bytes, written by the 128 threads of the producer warpgroup, for operands that no map describes: pitch or base not a
+/// multiple of 16 bytes, or no contiguous dimension. Elements beyond the edge become zeros without being read.
+/// PIECE: bytes a load; base, pitch and batch stride are multiples of it. Pieces of one element take any inner stride.
+template <class C, int LINES, bool K_MAJOR, int PIECE>
+VG_DEVICE void load_by_threads(uint32 to, const View& view, int mn, int k, int batch, int mn_extent, int k_extent) {
+  constexpr int ELEMENTS = PIECE / C::INPUT_BYTES, PIECES = 128 / PIECE;  // elements a piece, pieces a line
+  constexpr int LINES_A_PASS = 128 / PIECES, PASSES = (LINES + LINES_A_PASS - 1) / LINES_A_PASS;
+  constexpr int AHEAD = PASSES < 8 ? PASSES : 8;  // loads in flight a thread
+  using Element = Piece<C::INPUT_BYTES>;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int piece = thread % PIECES;
+  const Element* base = static_cast<const Element*>(view.address) + batch * view.batch_stride;
+  const int inner_extent = K_MAJOR ? k_extent : mn_extent, outer_extent = K_MAJOR ? mn_extent : k_extent;
+
+  for (int first = 0; first < PASSES; first += AHEAD) {
+    Piece<PIECE> values[AHEAD];
+#pragma unroll
+    for (int i = 0; i < AHEAD; ++i) {
+      const int line = (first + i) * LINES_A_PASS + thread / PIECES;
+      const int outer = K_MAJOR ? mn + line : k + line % 64;
+      const int inner = (K_MAJOR ? k : mn + line / 64 * 64) + piece * ELEMENTS;
+      values[i] = {};
+      if (outer >= outer_extent || inner >= inner_extent) continue;
+      const Element* from = base + outer * view.outer_stride + inner * view.inner_stride;
+      if constexpr (ELEMENTS == 1) {
+        values[i] = *from;
+      } else if (inner + ELEMENTS <= inner_extent) {
+        values[i] = *reinterpret_cast<const Piece<PIECE>*>(from);
+      } else {
+        Parts<PIECE, C::INPUT_BYTES> parts;
+#pragma unroll
+        for (int e = 0; e < ELEMENTS; ++e) parts.e[e] = inner + e < inner_extent ? from[e] : Element{};
+        values[i] = __builtin_bit_cast(Piece<PIECE>, parts);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < AHEAD; ++i) {
+      const int line = (first + i) * LINES_A_PASS + thread / PIECES;
+      if (LINES % LINES_A_PASS != 0 && line >= LINES) continue;
+      store_shared(to + static_cast<uint32>(line * 128 + ((piece * PIECE) ^ (line % 8 * 16))), values[i]);
+    }
+  }
+}
+
+/// The producer warpgroup: fills stages in the order in which consumers read them. With maps alone one lane comes here; with a
+/// copied operand all 128 threads do.
+template <class C>
+VG_DEVICE void produce(const Parameters& p, uint32 smem) {
+  using L = Layout<C>;
+  const bool leader = threadIdx.x % 128 == 0;
+  Ring<C::STAGES> ring;
+  if (C::PROGRAMMATIC) wait_for_previous_kernel();
+  for (uint32 t = blockIdx.x; t < p.tiles; t += gridDim.x) {
+    const Tile tile = tile_at(p, t);
+    const int m = tile.m * C::BLOCK_M, n = tile.n * C::BLOCK_N;
+    if (C::PROGRAMMATIC && t + gridDim.x >= p.tiles) let_next_kernel_start();
+    for (int k_block = 0; k_block < p.k_blocks; ++k_block, ring.next()) {
+      const uint32 full = L::full(smem, ring.stage), a = smem + ring.stage * L::STAGE_BYTES, b = a + L::A_BYTES;
+      const int k = p.k_first + k_block * L::BLOCK_K;
+      barrier_wait(L::empty(smem, ring.stage), ring.phase ^ 1);
+      if (L::ANY_TMA && (leader || !L::ANY_COPIED)) {
+        barrier_arrive_expect(full, L::TMA_BYTES);
+        if constexpr (!L::A_COPIED) load_by_map<C, L::A_LINES, C::A_K_MAJOR>(a, &p.a, full, m, k, tile.batch * p.a_batch_step);
+        if constexpr (!L::B_COPIED) load_by_map<C, L::B_LINES, C::B_K_MAJOR>(b, &p.b, full, n, k, tile.batch * p.b_batch_step);
+      }
+      if constexpr (L::ANY_COPIED) {
+        if constexpr (L::A_COPIED) load_by_threads<C, L::A_LINES, C::A_K_MAJOR, C::A_PIECE>(a, p.a_view, m, k, tile.batch, p.m, p.k);
+        if constexpr (L::B_COPIED) load_by_threads<C, L::B_LINES, C::B_K_MAJOR, C::B_PIECE>(b, p.b_view, n, k, tile.batch, p.n, p.k);
+        fence_async_proxy();
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) barrier_arrive(full);
+      }
+    }
+  }
+}
+
+}  // namespace vg

@@ -1,0 +1,192 @@
+#pragma once
+// Hopper's instructions, one function each. No header: NVRTC brings none, and a user's machine may have none.
+
+namespace vg {
+
+using uint8 = unsigned char;
+using uint16 = unsigned short;
+using uint32 = unsigned int;
+using uint64 = unsigned long long;
+using int64 = long long;
+
+#define VG_DEVICE __device__ __forceinline__
+
+/// Opaque to us; lies in the parameter block, whose address the copy engine reads.
+struct alignas(64) TensorMap {
+  uint64 opaque[16];
+};
+
+VG_DEVICE uint32 shared_address(const void* p) { return static_cast<uint32>(__cvta_generic_to_shared(p)); }
+
+/// Warp-uniform by construction: the compiler may keep what depends on it in uniform registers.
+VG_DEVICE int warp_index() { return __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0); }
+
+/// One lane of a converged warp.
+VG_DEVICE bool elect_one() {
+  uint32 elected;
+  asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(elected));
+  return elected != 0;
+}
+
+// ---- mbarrier ----------------------------------------------------------------------------------------------------------
+
+VG_DEVICE void barrier_init(uint32 barrier, uint32 arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+VG_DEVICE void fence_barrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+VG_DEVICE void barrier_arrive(uint32 barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+VG_DEVICE void barrier_arrive_expect(uint32 barrier, uint32 bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+/// Returns once the phase of this parity has completed. `try_wait` suspends the thread in hardware.
+VG_DEVICE void barrier_wait(uint32 barrier, uint32 parity) {
+  asm volatile(
+      "{\n.reg .pred p;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n@p bra done;\nbra again;\ndone:\n}" ::"r"(
+          barrier),
+      "r"(parity)
+      : "memory");
+}
+
+/// Named barrier of 128 threads. The number is an immediate, since one in a register makes ptxas reserve all sixteen.
+template <int ID>
+VG_DEVICE void warpgroup_sync() {
+  asm volatile("bar.sync %0, 128;" ::"n"(ID) : "memory");
+}
+
+// ---- bulk tensor copies ------------------------------------------------------------------------------------------------
+
+VG_DEVICE void prefetch_map(const TensorMap* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+/// Box at (x, y, z), inner coordinate first. What lies outside the tensor arrives as zeros and counts as delivered.
+VG_DEVICE void tma_load(uint32 to, const TensorMap* map, uint32 barrier, int x, int y, int z) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z)
+      : "memory");
+}
+/// What lies outside the tensor is not written.
+VG_DEVICE void tma_store(const TensorMap* map, uint32 from, int x, int y, int z) {
+  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map), "r"(from), "r"(x),
+               "r"(y), "r"(z)
+               : "memory");
+}
+/// Groups belong to the thread that commits them: the same thread has to wait.
+VG_DEVICE void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+/// Until all but the newest N groups have read their shared memory.
+template <int N>
+VG_DEVICE void bulk_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
+}
+/// Makes this thread's ordinary stores to shared memory visible to the copy engine and to wgmma. Every writer executes it.
+VG_DEVICE void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// ---- wgmma -------------------------------------------------------------------------------------------------------------
+
+/// Until at most N groups of this warpgroup are in flight.
+template <int N>
+VG_DEVICE void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
+}
+
+/// Shared-memory matrix descriptor, 128B swizzle. The address is that of a tile that starts on 1024 bytes.
+///   63-62 swizzle (1 = 128B) | 45-32 stride offset / 16 | 29-16 leading offset / 16 | 13-0 address / 16
+VG_DEVICE uint64 matrix_descriptor(uint32 address, uint32 leading_bytes, uint32 stride_bytes) {
+  return uint64{1} << 62 | uint64{stride_bytes >> 4} << 32 | uint64{leading_bytes >> 4} << 16 | uint64{(address & 0x3ffff) >> 4};
+}
+
+template <int N>
+VG_DEVICE void raise_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
+}
+template <int N>
+VG_DEVICE void lower_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
+}
+
+// ---- programmatic launch -----------------------------------------------------------------------------------------------
+
+/// Until the kernel before ours is complete and its writes are visible; before any access to the caller's memory.
+VG_DEVICE void wait_for_previous_kernel() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+VG_DEVICE void let_next_kernel_start() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+
+// ---- values ------------------------------------------------------------------------------------------------------------
+
+/// Two values rounded to nearest even, the first in the low half.
+VG_DEVICE uint32 pack_bf16(float low, float high) {
+  uint32 out;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(out) : "f"(high), "f"(low));
+  return out;
+}
+VG_DEVICE uint32 pack_fp16(float low, float high) {
+  uint32 out;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(out) : "f"(high), "f"(low));
+  return out;
+}
+
+/// Four 8x8 matrices of 16-bit values; lane l gives the address of row l % 8 of matrix l / 8.
+VG_DEVICE void store_matrices(uint32 address, uint32 a, uint32 b, uint32 c, uint32 d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b), "r"(c), "r"(d)
+               : "memory");
+}
+VG_DEVICE void store_shared(uint32 address, float x, float y) {
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y) : "memory");
+}
+
+/// An aligned piece of memory of 2, 4, 8 or 16 bytes, moved by one instruction.
+template <int BYTES>
+struct Piece;
+template <>
+struct Piece<2> {
+  uint16 v;
+};
+template <>
+struct Piece<4> {
+  uint32 v;
+};
+template <>
+struct alignas(8) Piece<8> {
+  uint32 v[2];
+};
+template <>
+struct alignas(16) Piece<16> {
+  uint32 v[4];
+};
+/// The same bytes as single elements.
+template <int BYTES, int ELEMENT>
+struct alignas(BYTES) Parts {
+  Piece<ELEMENT> e[BYTES / ELEMENT];
+};
+
+VG_DEVICE void store_shared(uint32 address, Piece<2> x) {
+  asm volatile("st.shared.b16 [%0], %1;" ::"r"(address), "h"(x.v) : "memory");
+}
+VG_DEVICE void store_shared(uint32 address, Piece<4> x) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(x.v) : "memory");
+}
+VG_DEVICE void store_shared(uint32 address, Piece<8> x) {
+  asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(address), "r"(x.v[0]), "r"(x.v[1]) : "memory");
+}
+VG_DEVICE void store_shared(uint32 address, Piece<16> x) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x.v[0]), "r"(x.v[1]), "r"(x.v[2]), "r"(x.v[3])
+               : "memory");
+}
+VG_DEVICE void load_shared(uint32 address, Piece<2>& x) {
+  asm volatile("ld.shared.b16 %0, [%1];" : "=h"(x.v) : "r"(address) : "memory");
+}
+VG_DEVICE void load_shared(uint32 address, Piece<4>& x) {
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(x.v) : "r"(address) : "memory");
+}
+VG_DEVICE void load_shared(uint32 address, Piece<8>& x) {
+  asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(x.v[0]), "=r"(x.v[1]) : "r"(address) : "memory");
+}
+VG_DEVICE void load_shared(uint32 address, Piece<16>& x) {
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x.v[0]), "=r"(x.v[1]), "=r"(x.v[2]), "=r"(x.v[3])
+               : "r"(address)
+               : "memory");
+}
+
+}  // namespace vg

@@ -1,0 +1,183 @@
+#include "engine/sm90/launcher.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "engine/sm90/problem.hpp"
+
+namespace verglas::sm90 {
+namespace {
+
+using recipe::RoleView;
+
+bool same_layout(const RoleView& x, const RoleView& y) noexcept {
+  return std::memcmp(x.extent, y.extent, sizeof x.extent) == 0 && std::memcmp(x.stride, y.stride, sizeof x.stride) == 0;
+}
+
+class Sm90Launcher final : public recipe::Launcher {
+ public:
+  Sm90Launcher(const chain::FusionChain& chain, const KernelConfig& config, std::shared_ptr<const jit::LoadedKernel> kernel,
+               Device device, int sm_count)
+      : config_(config),
+        kernel_(std::move(kernel)),
+        driver_(kernel_->driver()),
+        device_(device),
+        sm_count_(sm_count),
+        roles_(product_roles(chain)),
+        declared_(declared_views(chain)) {
+    kernel_->prepare(device.id);
+    function_ = kernel_->function(device.id);
+    context_ = kernel_->context(device.id);
+    smem_ = static_cast<unsigned>(smem_bytes(config));
+    threads_ = static_cast<unsigned>(threads_of(config));
+    // Declared extents may be ones that nothing is launched for; then every call builds its own block.
+    const bool empty = declared_[2].extent[0] == 0 || declared_[2].extent[1] == 0 || declared_[2].extent[2] == 0;
+    prepared_ = !empty && build(prototype_, declared_[0], declared_[1], declared_[2]) == cuda::CUDA_SUCCESS;
+  }
+
+  Status launch(const recipe::Binding& b, const recipe::Call& call) const noexcept override {
+    const RoleView& a = b.role[roles_.a];
+    const RoleView& w = b.role[roles_.b];
+    const RoleView& d = b.role[roles_.d];
+    if (d.reach == 0) return {};
+    ParameterBlock block;
+    cuda::CUresult code = cuda::CUDA_SUCCESS;
+    if (prepared_ && same_layout(a, declared_[0]) && same_layout(w, declared_[1]) && same_layout(d, declared_[2])) {
+      block = prototype_;
+      code = readdress(block, a.data, w.data, d.data);
+    } else {
+      code = build(block, a, w, d);
+    }
+    return code == cuda::CUDA_SUCCESS ? enqueue(block, call.stream) : failed(code);
+  }
+
+  Device current_device(Device plan) const noexcept override {
+    cuda::CUcontext now = nullptr;
+    if (driver_.cuCtxGetCurrent(&now) != cuda::CUDA_SUCCESS || now == nullptr || now == context_) return plan;
+    cuda::CUdevice ordinal = 0;
+    if (driver_.cuCtxGetDevice(&ordinal) != cuda::CUDA_SUCCESS) return {DeviceType::unknown, -1};
+    return {DeviceType::cuda, static_cast<std::int16_t>(ordinal)};
+  }
+
+  Error failure(Status status) const override {
+    return cuda::driver_error(driver_, static_cast<cuda::CUresult>(status.driver), "cuLaunchKernelEx",
+                              "launching " + kernel_->name() + " on device " + std::to_string(device_.id));
+  }
+
+ private:
+  static Status failed(cuda::CUresult code) noexcept { return {ErrorCode::driver_failed, -1, static_cast<std::int32_t>(code)}; }
+
+  cuda::CUresult encode(cuda::CUtensorMap& map, const MapRequest& r) const noexcept {
+    constexpr std::uint32_t kOnes[3] = {1, 1, 1};
+    return driver_.cuTensorMapEncodeTiled(&map, r.type, 3, reinterpret_cast<void*>(r.address), r.extents.data(), r.strides.data(),
+                                          r.box.data(), kOnes, cuda::CU_TENSOR_MAP_INTERLEAVE_NONE, r.swizzle,
+                                          cuda::CU_TENSOR_MAP_L2_PROMOTION_L2_256B, cuda::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  }
+
+  /// The whole block for these views. With K = 0 no operand is read: the maps describe one column anywhere.
+  cuda::CUresult build(ParameterBlock& block, const RoleView& a, const RoleView& b, const RoleView& d) const noexcept {
+    Problem p = problem_of(a, b, d, bytes_of(config_.input), bytes_of(config_.output));
+    block = make_block(config_, p, raster_group(config_, sm_count_));
+    if (p.k == 0) {
+      p.k = 1;
+      const auto anywhere = reinterpret_cast<std::uint64_t>(declared_[0].data);
+      p.a = config_.a_major == Major::k ? Matrix{anywhere, 64, 1, 64} : Matrix{anywhere, 1, 64, 64};
+      p.b = config_.b_major == Major::k ? Matrix{anywhere, 64, 1, 64} : Matrix{anywhere, 1, 64, 64};
+    }
+    cuda::CUresult code = cuda::CUDA_SUCCESS;
+    const auto put = [&](cuda::CUtensorMap& map, const MapRequest& r) {
+      if (code == cuda::CUDA_SUCCESS) code = encode(map, r);
+    };
+    if (config_.a_path == Path::tma) put(block.a, map_of_a(config_, p));
+    if (config_.b_path == Path::tma) put(block.b, map_of_b(config_, p));
+    if (config_.d_path == Path::tma) {
+      if (stores_width(config_, 128)) put(block.d, map_of_d(config_, p, 128));
+      if (stores_width(config_, 64)) put(block.d_half, map_of_d(config_, p, 64));
+      if (stores_width(config_, 32)) put(block.d_quarter, map_of_d(config_, p, 32));
+    }
+    return code;
+  }
+
+  /// Only the addresses differ from the prototype.
+  cuda::CUresult readdress(ParameterBlock& block, void* a, void* b, void* d) const noexcept {
+    cuda::CUresult code = cuda::CUDA_SUCCESS;
+    const auto put = [&](cuda::CUtensorMap& map, void* to) {
+      if (code == cuda::CUDA_SUCCESS) code = driver_.cuTensorMapReplaceAddress(&map, to);
+    };
+    const bool read = block.k > 0;
+    if (read && config_.a_path == Path::tma) put(block.a, a);
+    if (read && config_.b_path == Path::tma) put(block.b, b);
+    if (config_.d_path == Path::tma) {
+      if (stores_width(config_, 128)) put(block.d, d);
+      if (stores_width(config_, 64)) put(block.d_half, d);
+      if (stores_width(config_, 32)) put(block.d_quarter, d);
+    }
+    block.a_view.address = reinterpret_cast<std::uint64_t>(a);
+    block.b_view.address = reinterpret_cast<std::uint64_t>(b);
+    block.d_view.address = reinterpret_cast<std::uint64_t>(d);
+    return code;
+  }
+
+  Status enqueue(ParameterBlock& block, Stream stream) const noexcept {
+    cuda::CUlaunchAttribute attribute{};
+    attribute.id = cuda::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+    attribute.value.programmaticStreamSerializationAllowed = 1;
+    cuda::CUlaunchConfig launch{};
+    launch.gridDimX = grid_of(block, sm_count_);
+    launch.gridDimY = launch.gridDimZ = 1;
+    launch.blockDimX = threads_;
+    launch.blockDimY = launch.blockDimZ = 1;
+    launch.sharedMemBytes = smem_;
+    launch.hStream = static_cast<cuda::CUstream>(stream.handle);
+    launch.attrs = &attribute;
+    launch.numAttrs = config_.programmatic ? 1U : 0U;
+    void* parameters[] = {&block};
+    // A thread that has no context yet borrows the plan's for this call (a fresh thread of a framework, for one).
+    cuda::CUcontext now = nullptr;
+    driver_.cuCtxGetCurrent(&now);
+    const bool borrow = now != context_;
+    if (borrow)
+      if (const cuda::CUresult code = driver_.cuCtxPushCurrent(context_); code != cuda::CUDA_SUCCESS) return failed(code);
+    const cuda::CUresult code = driver_.cuLaunchKernelEx(&launch, function_, parameters, nullptr);
+    if (borrow) driver_.cuCtxPopCurrent(&now);
+    return code == cuda::CUDA_SUCCESS ? Status{} : failed(code);
+  }
+
+  KernelConfig config_;
+  std::shared_ptr<const jit::LoadedKernel> kernel_;
+  const cuda::DriverTable& driver_;
+  Device device_;
+  int sm_count_;
+  ProductRoles roles_;
+  std::array<RoleView, 3> declared_;
+  cuda::CUfunction function_ = nullptr;
+  cuda::CUcontext context_ = nullptr;
+  unsigned smem_ = 0, threads_ = 0;
+  ParameterBlock prototype_;
+  bool prepared_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<recipe::Launcher> make_launcher(const chain::FusionChain& chain, const KernelConfig& config,
+                                                std::shared_ptr<const jit::LoadedKernel> kernel, Device device, int sm_count) {
+  return std::make_unique<Sm90Launcher>(chain, config, std::move(kernel), device, sm_count);
+}
+
+recipe::Requirements requirements_of(const chain::FusionChain& chain, const KernelConfig& config, Device device) {
+  recipe::Requirements q;
+  q.device = device;
+  const ProductRoles roles = product_roles(chain);
+  // The copy engine, and threads that move pieces, want addresses and rows in whole pieces; single elements want nothing.
+  const auto ask = [&](int role, Path path, bool along_k, DataType type) {
+    const int piece = path == Path::tma ? 16 : piece_bytes(path);
+    if (path != Path::tma && piece <= bytes_of(type)) return;
+    q.matrix.push_back({role, {.k_major = along_k, .modulus = 1, .stride_multiple = piece, .alignment = piece}});
+  };
+  ask(roles.a, config.a_path, config.a_major == Major::k, config.input);
+  ask(roles.b, config.b_path, config.b_major == Major::k, config.input);
+  ask(roles.d, config.d_path, true, config.output);
+  return q;
+}
+
+}  // namespace verglas::sm90

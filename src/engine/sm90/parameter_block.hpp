@@ -1,0 +1,64 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "cuda/driver_types.hpp"
+
+namespace verglas::sm90 {
+
+/// x / value = x * multiplier >> shift for every x < 2^31; see kernels/parameters.cuh.
+struct Divisor {
+  std::uint32_t value = 1, multiplier = 1u << 31, shift = 31;
+};
+/// For 1 <= value < 2^31: with 2^l the power of two at or above it, multiplier = ceil(2^(31 + l) / value) fits 32 bits, and its
+/// error times 2^31 stays below 2^(31 + l) / value, so that no quotient of x < 2^31 is off.
+constexpr Divisor make_divisor(std::uint32_t value) noexcept {
+  std::uint32_t l = 0;
+  while ((std::uint64_t{1} << l) < value) ++l;
+  const std::uint64_t power = std::uint64_t{1} << (31 + l);
+  return {value, static_cast<std::uint32_t>((power + value - 1) / value), 31 + l};
+}
+constexpr std::uint32_t divide(std::uint32_t x, const Divisor& d) noexcept {
+  return static_cast<std::uint32_t>(std::uint64_t{x} * d.multiplier >> d.shift);
+}
+
+/// An operand that goes without a tensor map. Strides in elements. `inner` is the dimension along which pieces are moved.
+struct ViewBlock {
+  std::uint64_t address = 0;
+  std::int64_t outer_stride = 0, inner_stride = 1, batch_stride = 0;
+};
+
+/// The kernel's one parameter, mirror of Parameters in kernels/parameters.cuh. The generated epilogue's arguments follow at
+/// kEpilogueOffset. Maps come first, since their addresses must be multiples of 64.
+///
+///   offset  bytes                                       offset  bytes
+///        0    128  map of A                                 736     4  m, n, k, batches (4 each)
+///      128    128  map of B                                 752     4  k_blocks
+///      256    128  map of D, boxes of 128 bytes a row       756     4  a_batch_step, b_batch_step: 0 repeats one matrix
+///      384    128  map of D, 64 bytes                       764     4  swap_raster
+///      512    128  map of D, 32 bytes                       768     4  tiles, full_groups
+///      640     32  view of A                                776    12  divisors: tiles of a batch, tiles of a group, group, last
+///      672     32  view of B                                824     4  k_first: coordinate of the first k, beyond all of them
+///      when K = 0 704     32  view of D                                832        epilogue arguments
+struct alignas(64) ParameterBlock {
+  cuda::CUtensorMap a{}, b{}, d{}, d_half{}, d_quarter{};
+  ViewBlock a_view, b_view, d_view;
+  std::int32_t m = 0, n = 0, k = 0, batches = 1;
+  std::int32_t k_blocks = 0;
+  std::int32_t a_batch_step = 1, b_batch_step = 1;
+  std::int32_t swap_raster = 0;
+  std::uint32_t tiles = 0, full_groups = 0;
+  Divisor tiles_of_batch, tiles_of_group, group, last_group;
+  std::int32_t k_first = 0;
+  std::uint32_t reserved = 0;
+};
+inline constexpr std::size_t kEpilogueOffset = 832;
+
+static_assert(sizeof(cuda::CUtensorMap) == 128 && sizeof(ViewBlock) == 32 && sizeof(Divisor) == 12);
+static_assert(offsetof(ParameterBlock, a) == 0 && offsetof(ParameterBlock, b) == 128 && offsetof(ParameterBlock, d) == 256);
+static_assert(offsetof(ParameterBlock, a_view) == 640 && offsetof(ParameterBlock, d_view) == 704);
+static_assert(offsetof(ParameterBlock, m) == 736 && offsetof(ParameterBlock, k_blocks) == 752);
+static_assert(offsetof(ParameterBlock, tiles) == 768 && offsetof(ParameterBlock, tiles_of_batch) == 776);
+static_assert(sizeof(ParameterBlock) == kEpilogueOffset && alignof(ParameterBlock) == 64);
+
+}  // namespace verglas::sm90

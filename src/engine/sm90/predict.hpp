@@ -1,0 +1,14 @@
+#pragma once
+#include <array>
+#include <cstdint>
+
+#include "engine/sm90/configuration.hpp"
+
+namespace verglas::sm90 {
+
+/// Seconds of one launch: the largest of tensor, memory and L2 time, and what does not overlap.
+/// extents   L, M, N, K
+/// Source    the model and its constants are explained in docs/gpu.md
+double predict_seconds(const KernelConfig& config, const std::array<std::int64_t, 4>& extents, int sm_count);
+
+}  // namespace verglas::sm90

@@ -1,0 +1,65 @@
+#include "engine/sm90/problem.hpp"
+
+#include <algorithm>
+
+namespace verglas::sm90 {
+namespace {
+
+/// Any multiple of every alignment that a path asks for; never read through.
+constexpr std::uintptr_t kAnyAddress = 4096;
+
+/// The smallest stride of whole 16-byte pieces that clears a run of n elements.
+std::int64_t clear_stride(std::int64_t n, int bytes) noexcept {
+  const std::int64_t piece = 16 / bytes;
+  return (std::max<std::int64_t>(n, 1) + piece - 1) / piece * piece;
+}
+
+/// rows × cols of a batch; the stride of an axis of extent 1 is replaced.
+Matrix matrix_of(const recipe::RoleView& v, int bytes) noexcept {
+  Matrix m;
+  m.address = reinterpret_cast<std::uint64_t>(v.data);
+  m.row_stride = v.stride[1];
+  m.col_stride = v.stride[2];
+  m.batch_stride = v.extent[0] > 1 ? v.stride[0] : 0;
+  if (v.extent[2] <= 1) m.col_stride = v.extent[1] > 1 && m.row_stride == 1 ? clear_stride(v.extent[1], bytes) : 1;
+  if (v.extent[1] <= 1) m.row_stride = m.col_stride == 1 ? clear_stride(v.extent[2], bytes) : 1;
+  return m;
+}
+
+}  // namespace
+
+ProductRoles product_roles(const chain::FusionChain& c) noexcept {
+  const chain::Gemm& g = c.gemms[0];
+  return {c.inputs[static_cast<std::size_t>(g.a)].role, c.inputs[static_cast<std::size_t>(g.b)].role, c.stores[0].role};
+}
+
+Problem problem_of(const recipe::RoleView& a, const recipe::RoleView& b, const recipe::RoleView& d, int input_bytes,
+                   int output_bytes) noexcept {
+  Problem p;
+  p.batches = d.extent[0];
+  p.m = d.extent[1];
+  p.n = d.extent[2];
+  p.k = a.extent[2];
+  p.a = matrix_of(a, input_bytes);
+  p.b = matrix_of(b, input_bytes);
+  p.d = matrix_of(d, output_bytes);
+  return p;
+}
+
+std::array<recipe::RoleView, 3> declared_views(const chain::FusionChain& c) {
+  const ProductRoles r = product_roles(c);
+  std::array<recipe::RoleView, 3> views{};
+  for (std::size_t i = 0; i < 3; ++i) {
+    const chain::Role& role = c.roles[static_cast<std::size_t>(i == 0 ? r.a : i == 1 ? r.b : r.d)];
+    const chain::Operand& o = c.operands[static_cast<std::size_t>(role.operand)];
+    views[i].data = reinterpret_cast<char*>(kAnyAddress);
+    for (std::size_t axis = 0; axis < 3; ++axis) {
+      const int at = role.axis[axis];
+      views[i].extent[axis] = at < 0 ? 1 : o.dim[static_cast<std::size_t>(at)];
+      views[i].stride[axis] = at < 0 ? 0 : o.stride[static_cast<std::size_t>(at)];
+    }
+  }
+  return views;
+}
+
+}  // namespace verglas::sm90

@@ -1,0 +1,87 @@
+#include "engine/sm90/source.hpp"
+
+#include <fmt/format.h>
+
+#include <iterator>
+
+namespace verglas::sm90 {
+namespace {
+
+std::string constants_text(const KernelConfig& c) {
+  std::string out = "struct Config {\n";
+  const auto add = [&out](const char* type, const char* name, auto value) {
+    fmt::format_to(std::back_inserter(out), "  static constexpr {} {} = {};\n", type, name, value);
+  };
+  add("int", "BLOCK_M", c.block_m);
+  add("int", "BLOCK_N", c.block_n);
+  add("int", "STAGES", c.stages);
+  add("int", "CONSUMERS", c.consumers);
+  add("int", "STORE_BUFFERS", c.store_buffers);
+  add("bool", "PINGPONG", c.schedule == Schedule::pingpong);
+  add("bool", "A_K_MAJOR", c.a_major == Major::k);
+  add("bool", "B_K_MAJOR", c.b_major == Major::k);
+  add("int", "INPUT_BYTES", bytes_of(c.input));
+  add("int", "OUTPUT_BYTES", bytes_of(c.output));
+  add("bool", "OUTPUT_BF16", c.output == DataType::bf16);
+  add("int", "A_PIECE", piece_bytes(c.a_path));
+  add("int", "B_PIECE", piece_bytes(c.b_path));
+  add("int", "D_PIECE", piece_bytes(c.d_path));
+  add("bool", "PROGRAMMATIC", c.programmatic);
+  add("int", "PRODUCER_REGISTERS", producer_registers(c));
+  add("int", "CONSUMER_REGISTERS", consumer_registers(c));
+  return out + "};\n";
+}
+
+}  // namespace
+
+std::string wgmma_text(const KernelConfig& c) {
+  const int registers = c.block_n / 2, k = 32 / bytes_of(c.input);
+  const std::string type(verglas::name_of(c.input) == "bf16" ? "bf16" : "f16");
+  // One k-step in units of 16 bytes of the descriptor's address: 32 bytes along a line, or 16 lines.
+  const int a_step = c.a_major == Major::k ? 2 : 128, b_step = c.b_major == Major::k ? 2 : 128;
+  std::string list, operands;
+  for (int i = 0; i < registers; ++i) {
+    fmt::format_to(std::back_inserter(list), "{}%{}", i ? "," : "", i);
+    fmt::format_to(std::back_inserter(operands), "{}\"+f\"(d[{}])", i ? "," : "", i);
+  }
+  std::string steps;
+  for (int step = 0; step < 4; ++step) {
+    fmt::format_to(std::back_inserter(steps),
+                   "        \"wgmma.mma_async.sync.aligned.m64n{}k{}.f32.{}.{} {{{}}}, a{}, b{}, {}, 1, 1, {}, {};\\n\"\n",
+                   c.block_n, k, type, type, list, step, step, step ? "1" : "p", c.a_major == Major::k ? 0 : 1,
+                   c.b_major == Major::k ? 0 : 1);
+  }
+  // The address is in the low word, and no tile crosses its 14 bits: 32-bit additions.
+  return fmt::format(
+      "struct Wgmma {{\n"
+      "  using Accumulator = float;\n"
+      "  VG_DEVICE static void multiply(float (&d)[{0}], uint64 a, uint64 b, bool accumulate) {{\n"
+      "    asm volatile(\n"
+      "        \"{{\\n.reg .pred p;\\n.reg .b32 al, ah, bl, bh;\\n.reg .b64 a0, a1, a2, a3, b0, b1, b2, b3;\\n\"\n"
+      "        \"setp.ne.b32 p, %{3}, 0;\\nmov.b64 {{al, ah}}, %{1};\\nmov.b64 {{bl, bh}}, %{2};\\n\"\n"
+      "        \"mov.b64 a0, %{1};\\nmov.b64 b0, %{2};\\n\"\n"
+      "        \"add.u32 al, al, {4};\\nadd.u32 bl, bl, {5};\\nmov.b64 a1, {{al, ah}};\\nmov.b64 b1, {{bl, bh}};\\n\"\n"
+      "        \"add.u32 al, al, {4};\\nadd.u32 bl, bl, {5};\\nmov.b64 a2, {{al, ah}};\\nmov.b64 b2, {{bl, bh}};\\n\"\n"
+      "        \"add.u32 al, al, {4};\\nadd.u32 bl, bl, {5};\\nmov.b64 a3, {{al, ah}};\\nmov.b64 b3, {{bl, bh}};\\n\"\n"
+      "        \"wgmma.fence.sync.aligned;\\n\"\n"
+      "{6}"
+      "        \"wgmma.commit_group.sync.aligned;\\n}}\"\n"
+      "        : {7}\n"
+      "        : \"l\"(a), \"l\"(b), \"r\"(static_cast<int>(accumulate))\n"
+      "        : \"memory\");\n"
+      "  }}\n"
+      "  VG_DEVICE static void settle(float (&d)[{0}]) {{ asm volatile(\"\" : {7}::\"memory\"); }}\n"
+      "}};\n",
+      registers, registers, registers + 1, registers + 2, a_step, b_step, steps, operands);
+}
+
+std::string kernel_source(const KernelConfig& c, const EpilogueText& epilogue, const std::string& entry) {
+  return fmt::format(
+      "#include \"gemm.cuh\"\n\nnamespace vg {{\n\n{}\n{}\n{}\n\n{}\n\n"
+      "struct alignas(64) Block {{\n  Parameters gemm;\n  EpilogueArguments epilogue;\n}};\n\n}}  // namespace vg\n\n"
+      "extern \"C\" __global__ void __launch_bounds__({}, 1) {}(const __grid_constant__ vg::Block block) {{\n"
+      "  vg::gemm<vg::Config, vg::Wgmma>(block.gemm, vg::Epilogue(block.gemm, block.epilogue));\n}}\n",
+      constants_text(c), wgmma_text(c), epilogue.arguments, epilogue.body, threads_of(c), entry);
+}
+
+}  // namespace verglas::sm90

@@ -1,0 +1,29 @@
+#pragma once
+#include <string>
+
+#include "engine/sm90/configuration.hpp"
+
+namespace verglas::sm90 {
+
+/// What a chain adds to the kernel's source. Both texts are CUDA C++ inside namespace vg.
+struct EpilogueText {
+  /// `struct EpilogueArguments { … };` alignment at most 16; its bytes follow Parameters in the parameter block.
+  std::string arguments = "struct EpilogueArguments {};";
+  /// `struct Epilogue` with a constructor from (const Parameters&, const EpilogueArguments&) and
+  /// `VG_DEVICE void unit(float (&x)[8], const Position& at)`, called once a unit by all threads of a warpgroup (see
+  /// epilogue.cuh).
+  std::string body =
+      "struct Epilogue {\n"
+      "  VG_DEVICE Epilogue(const Parameters&, const EpilogueArguments&) {}\n"
+      "  VG_DEVICE void unit(float (&)[8], const Position&) {}\n"
+      "};";
+};
+
+/// The whole source of a flavor, but for the embedded headers that it includes. `entry` is the `extern "C"` name.
+/// The configuration must be without fault.
+std::string kernel_source(const KernelConfig& config, const EpilogueText& epilogue, const std::string& entry);
+
+/// `struct Wgmma` of that source alone: the instructions of one 128-byte k-block in one statement.
+std::string wgmma_text(const KernelConfig& config);
+
+}  // namespace verglas::sm90

@@ -1,0 +1,187 @@
+#include "engine/sm90/tensor_maps.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace verglas::sm90 {
+namespace {
+
+constexpr std::uint64_t kStrideLimit = std::uint64_t{1} << 40;
+constexpr std::int64_t kExtentLimit = std::int64_t{1} << 31;  // coordinates are 32-bit signed
+
+std::uint64_t round_up(std::uint64_t x, std::uint64_t unit) { return (x + unit - 1) / unit * unit; }
+std::int64_t ceil_div(std::int64_t x, std::int64_t y) { return (x + y - 1) / y; }
+
+cuda::CUtensorMapDataType map_type(DataType t) {
+  switch (t) {
+    case DataType::bf16: return cuda::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+    case DataType::fp16: return cuda::CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+    case DataType::fp32: return cuda::CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+    case DataType::int32: return cuda::CU_TENSOR_MAP_DATA_TYPE_INT32;
+    default: return cuda::CU_TENSOR_MAP_DATA_TYPE_UINT8;
+  }
+}
+
+/// Dimension 0 is the inner one. A stride over an extent of 1 is never used, so it may be anything legal.
+MapRequest request(DataType type, std::uint64_t address, std::int64_t inner, std::int64_t outer, std::int64_t outer_stride,
+                   std::int64_t batches, std::int64_t batch_stride, std::uint32_t box_inner, std::uint32_t box_outer,
+                   cuda::CUtensorMapSwizzle swizzle) {
+  const std::uint64_t size = static_cast<std::uint64_t>(bytes_of(type));
+  MapRequest r;
+  r.type = map_type(type);
+  r.address = address;
+  const bool one_matrix = batches == 1 || batch_stride == 0;
+  r.extents = {static_cast<std::uint64_t>(inner), static_cast<std::uint64_t>(outer),
+               static_cast<std::uint64_t>(one_matrix ? 1 : batches)};
+  r.strides[0] = outer == 1 ? round_up(r.extents[0] * size, 16) : static_cast<std::uint64_t>(outer_stride) * size;
+  r.strides[1] = one_matrix ? round_up(r.strides[0] * r.extents[1], 16) : static_cast<std::uint64_t>(batch_stride) * size;
+  r.box = {box_inner, box_outer, 1};
+  r.swizzle = swizzle;
+  return r;
+}
+
+/// A and B alike: rows are m or n, columns are k.
+MapRequest map_of_input(const KernelConfig& c, const Matrix& x, Major major, int block_rows, std::int64_t rows, std::int64_t k,
+                        std::int64_t batches) {
+  const auto elements = static_cast<std::uint32_t>(kLineBytes / bytes_of(c.input));
+  if (major == Major::k) {
+    return request(c.input, x.address, k, rows, x.row_stride, batches, x.batch_stride, elements,
+                   static_cast<std::uint32_t>(block_rows), cuda::CU_TENSOR_MAP_SWIZZLE_128B);
+  }
+  return request(c.input, x.address, rows, k, x.col_stride, batches, x.batch_stride, elements,
+                 static_cast<std::uint32_t>(block_k(c)), cuda::CU_TENSOR_MAP_SWIZZLE_128B);
+}
+
+ViewBlock view_of(const Matrix& x, bool contiguous_is_cols) {
+  return {x.address, contiguous_is_cols ? x.row_stride : x.col_stride, contiguous_is_cols ? x.col_stride : x.row_stride,
+          x.batch_stride};
+}
+
+}  // namespace
+
+std::optional<std::string> fault_of(const MapRequest& r) {
+  if (r.address % 16 != 0) return fmt::format("address {:#x} is not a multiple of 16", r.address);
+  for (std::size_t i = 0; i < 3; ++i) {
+    if (r.extents[i] == 0 || r.extents[i] > std::uint64_t{1} << 32)
+      return fmt::format("extent {} of dimension {}", r.extents[i], i);
+    if (r.box[i] == 0 || r.box[i] > 256) return fmt::format("box {} of dimension {} is not 1 to 256", r.box[i], i);
+  }
+  for (std::size_t i = 0; i < 2; ++i) {
+    if (r.strides[i] % 16 != 0 || r.strides[i] >= kStrideLimit) {
+      return fmt::format("stride of {} bytes of dimension {} is not a multiple of 16 below 2^40", r.strides[i], i + 1);
+    }
+  }
+  std::uint32_t size = 1;
+  switch (r.type) {
+    case cuda::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16:
+    case cuda::CU_TENSOR_MAP_DATA_TYPE_FLOAT16:
+    case cuda::CU_TENSOR_MAP_DATA_TYPE_UINT16: size = 2; break;
+    case cuda::CU_TENSOR_MAP_DATA_TYPE_FLOAT32:
+    case cuda::CU_TENSOR_MAP_DATA_TYPE_TFLOAT32:
+    case cuda::CU_TENSOR_MAP_DATA_TYPE_INT32:
+    case cuda::CU_TENSOR_MAP_DATA_TYPE_UINT32: size = 4; break;
+    default: break;
+  }
+  const std::uint32_t span = r.swizzle == cuda::CU_TENSOR_MAP_SWIZZLE_128B  ? 128
+                             : r.swizzle == cuda::CU_TENSOR_MAP_SWIZZLE_64B ? 64
+                             : r.swizzle == cuda::CU_TENSOR_MAP_SWIZZLE_32B ? 32
+                                                                            : 256 * size;
+  const std::uint32_t inner = r.box[0] * size;
+  if (inner > span || inner % 16 != 0) return fmt::format("inner box of {} bytes, a multiple of 16 up to {}", inner, span);
+  return std::nullopt;
+}
+
+Path best_path(const Matrix& x, bool contiguous_is_cols, std::int64_t rows, std::int64_t cols, std::int64_t batches,
+               int element_bytes) {
+  const std::int64_t inner = contiguous_is_cols ? cols : rows, outer = contiguous_is_cols ? rows : cols;
+  const std::int64_t inner_stride = contiguous_is_cols ? x.col_stride : x.row_stride;
+  const std::int64_t outer_stride = contiguous_is_cols ? x.row_stride : x.col_stride;
+  const Path element = element_bytes == 4 ? Path::bytes4 : Path::bytes2;
+  if (inner == 0 || outer == 0) return element;  // nothing to read, and no map has an extent of 0
+  if (inner_stride != 1 && inner != 1) return element;
+  const std::int64_t outer_bytes = outer == 1 ? 0 : outer_stride * element_bytes;
+  const std::int64_t batch_bytes = batches == 1 ? 0 : x.batch_stride * element_bytes;
+  const auto divides = [&](std::int64_t unit) {
+    return x.address % static_cast<std::uint64_t>(unit) == 0 && outer_bytes % unit == 0 && batch_bytes % unit == 0;
+  };
+  const bool in_limits = inner < kExtentLimit && outer < kExtentLimit && batches < kExtentLimit &&
+                         (outer == 1 || outer_bytes > 0) && batch_bytes >= 0 &&
+                         static_cast<std::uint64_t>(outer_bytes) < kStrideLimit &&
+                         static_cast<std::uint64_t>(batch_bytes) < kStrideLimit;
+  if (divides(16)) return in_limits ? Path::tma : Path::bytes16;
+  if (divides(8)) return Path::bytes8;
+  if (divides(4)) return Path::bytes4;
+  return element;
+}
+
+Major major_of(const Matrix& x, std::int64_t rows, std::int64_t cols) {
+  if (x.col_stride == 1 || cols == 1) return Major::k;
+  return x.row_stride == 1 || rows == 1 ? Major::mn : Major::k;
+}
+
+void fit_operands(KernelConfig& c, const Problem& p) {
+  const int in = bytes_of(c.input), out = bytes_of(c.output);
+  c.a_major = major_of(p.a, p.m, p.k);
+  c.b_major = major_of(p.b, p.n, p.k);
+  c.a_path = best_path(p.a, c.a_major == Major::k, p.m, p.k, p.batches, in);
+  c.b_path = best_path(p.b, c.b_major == Major::k, p.n, p.k, p.batches, in);
+  c.d_path = best_path(p.d, true, p.m, p.n, p.batches, out);
+}
+
+MapRequest map_of_a(const KernelConfig& c, const Problem& p) {
+  return map_of_input(c, p.a, c.a_major, c.block_m, p.m, p.k, p.batches);
+}
+MapRequest map_of_b(const KernelConfig& c, const Problem& p) {
+  return map_of_input(c, p.b, c.b_major, c.block_n, p.n, p.k, p.batches);
+}
+MapRequest map_of_d(const KernelConfig& c, const Problem& p, int width) {
+  const auto swizzle = width == 128  ? cuda::CU_TENSOR_MAP_SWIZZLE_128B
+                       : width == 64 ? cuda::CU_TENSOR_MAP_SWIZZLE_64B
+                                     : cuda::CU_TENSOR_MAP_SWIZZLE_32B;
+  return request(c.output, p.d.address, p.n, p.m, p.d.row_stride, p.batches, p.d.batch_stride,
+                 static_cast<std::uint32_t>(width / bytes_of(c.output)), 64, swizzle);
+}
+
+bool stores_width(const KernelConfig& c, int width) noexcept {
+  const int bytes = c.block_n * bytes_of(c.output);
+  return c.d_path == Path::tma && (width == 128 ? bytes >= 128 : bytes % (2 * width) >= width);
+}
+
+int raster_group(const KernelConfig& c, int sm_count) noexcept {
+  return std::max(1, static_cast<int>(std::lround(std::sqrt(static_cast<double>(sm_count) * c.block_n / c.block_m))));
+}
+
+ParameterBlock make_block(const KernelConfig& c, const Problem& p, int group, bool swap_raster) {
+  ParameterBlock b;
+  b.a_view = view_of(p.a, c.a_major == Major::k);
+  b.b_view = view_of(p.b, c.b_major == Major::k);
+  b.d_view = view_of(p.d, true);
+  b.m = static_cast<std::int32_t>(p.m);
+  b.n = static_cast<std::int32_t>(p.n);
+  b.k = static_cast<std::int32_t>(p.k);
+  b.batches = static_cast<std::int32_t>(p.batches);
+  b.k_blocks = static_cast<std::int32_t>(std::max<std::int64_t>(1, ceil_div(p.k, block_k(c))));  // k = 0: one block of zeros
+  if (p.k == 0) b.k_first = 1 << 30;
+  b.a_batch_step = p.a.batch_stride == 0 || p.batches == 1 ? 0 : 1;
+  b.b_batch_step = p.b.batch_stride == 0 || p.batches == 1 ? 0 : 1;
+  b.swap_raster = swap_raster ? 1 : 0;
+  const auto tiles_m = static_cast<std::uint32_t>(ceil_div(p.m, c.block_m)),
+             tiles_n = static_cast<std::uint32_t>(ceil_div(p.n, c.block_n));
+  const std::uint32_t fast = swap_raster ? tiles_n : tiles_m, slow = swap_raster ? tiles_m : tiles_n;
+  const std::uint32_t width = std::min(static_cast<std::uint32_t>(group), fast);
+  b.tiles = tiles_m * tiles_n * static_cast<std::uint32_t>(p.batches);
+  b.full_groups = fast / width;
+  b.tiles_of_batch = make_divisor(tiles_m * tiles_n);
+  b.tiles_of_group = make_divisor(width * slow);
+  b.group = make_divisor(width);
+  b.last_group = make_divisor(fast % width == 0 ? width : fast % width);
+  return b;
+}
+
+unsigned grid_of(const ParameterBlock& block, int sm_count) noexcept {
+  return std::min(block.tiles, static_cast<std::uint32_t>(sm_count));
+}
+
+}  // namespace verglas::sm90

@@ -1,0 +1,64 @@
+#include <gtest/gtest.h>
+
+#include "engine/sm90/engine.hpp"
+#include "engine/sm90/source.hpp"
+#include "jit/embedded.hpp"
+#include "jit/nvrtc.hpp"
+
+// Every flavor that the engine may choose compiles without a spill, a stack frame or a remark of ptxas.
+namespace verglas::sm90 {
+namespace {
+
+struct Shape {
+  int m, n, consumers;
+  Schedule schedule;
+};
+
+class Kernels : public ::testing::TestWithParam<KernelConfig> {};
+
+std::vector<KernelConfig> flavors() {
+  std::vector<KernelConfig> all;
+  for (const Shape& s :
+       {Shape{128, 256, 2, Schedule::cooperative}, Shape{128, 176, 2, Schedule::pingpong}, Shape{128, 128, 2, Schedule::pingpong},
+        Shape{64, 128, 1, Schedule::cooperative}, Shape{64, 64, 1, Schedule::cooperative}}) {
+    const auto add = [&](auto change) {
+      KernelConfig k;
+      k.block_m = s.m;
+      k.block_n = s.n;
+      k.consumers = s.consumers;
+      k.schedule = s.schedule;
+      change(k);
+      k.store_buffers = chunks_of(k);
+      k.stages = stages_that_fit(k);
+      if (k.stages < 3) {
+        k.store_buffers = 2;
+        k.stages = stages_that_fit(k);
+      }
+      const bool spills = s.schedule == Schedule::pingpong && s.n > 128 && k.d_path != Path::tma;  // never offered
+      if (!fault_of(k) && !spills) all.push_back(k);
+    };
+    add([](KernelConfig&) {});
+    add([](KernelConfig& k) { k.programmatic = true; });
+    add([](KernelConfig& k) { k.a_major = k.b_major = Major::mn; });
+    add([](KernelConfig& k) { k.input = k.output = DataType::fp16; });
+    add([](KernelConfig& k) { k.output = DataType::fp32; });
+    add([](KernelConfig& k) { k.a_path = k.b_path = k.d_path = Path::bytes2; });
+    add([](KernelConfig& k) { k.output = DataType::fp32, k.d_path = Path::bytes4; });
+    add([](KernelConfig& k) { k.a_path = Path::bytes8, k.b_major = Major::mn; });
+  }
+  return all;
+}
+
+TEST_P(Kernels, CompileWithoutSpillStackOrRemark) {
+  const auto nvrtc = cuda::nvrtc();
+  if (!nvrtc) GTEST_SKIP() << nvrtc.error().text;
+  const jit::CompiledKernel kernel = jit::compile(**nvrtc, compile_request(GetParam()));
+  EXPECT_TRUE(kernel.report.clean()) << kernel.log;
+  EXPECT_LE(kernel.report.registers, entry_registers(GetParam())) << kernel.log;
+  std::printf("%-48s %4d registers %7.0f ms\n", name_of(GetParam()).c_str(), kernel.report.registers, kernel.compile_ms);
+}
+
+INSTANTIATE_TEST_SUITE_P(Flavors, Kernels, ::testing::ValuesIn(flavors()), [](const auto& i) { return "k" + name_of(i.param); });
+
+}  // namespace
+}  // namespace verglas::sm90

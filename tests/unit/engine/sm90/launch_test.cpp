@@ -1,0 +1,321 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <thread>
+#include <vector>
+
+#include "cuda/context.hpp"
+#include "engine/sm90/parameter_block.hpp"
+#include "support/allocations.hpp"
+#include "support/fake_nvrtc.hpp"
+#include "support/recording_driver.hpp"
+#include "verglas/verglas.hpp"
+
+// Everything about a call of the Hopper engine but the arithmetic of its kernel, on a driver in memory.
+
+namespace verglas {
+namespace {
+
+using sm90::ParameterBlock;
+using support::record_of;
+
+constexpr std::int64_t kM = 300, kN = 520, kK = 136;
+constexpr Device kGpu{DeviceType::cuda, 0};
+
+/// Addresses that nobody dereferences: kernels do not run here.
+void* at(std::uintptr_t megabyte) { return reinterpret_cast<void*>(megabyte << 20); }
+
+class Sm90Launch : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ::setenv("VERGLAS_CACHE", "off", 1);
+    nvrtc.set_parameter_bytes(static_cast<int>(sizeof(ParameterBlock)));
+  }
+
+  CompiledPlan plan(std::int64_t l = 1, Device device = kGpu) {
+    Graph g({.name = "plain"});
+    const Tensor a = g.tensor({.name = "a", .dim = {l, kM, kK}, .stride = {kM * kK, kK, 1}});
+    const Tensor b = g.tensor({.name = "b", .dim = {l, kK, kN}, .stride = {kK * kN, 1, kK}});
+    g.matmul(a, b).set_output(true).set_name("d");
+    PlanList plans = g.plans({.device = device, .deselect_engines = {"cpu"}});
+    EXPECT_GE(plans.size(), 1U) << plans.unsupported_text();
+    return plans.compile();
+  }
+
+  static std::vector<TensorView> buffers(std::int64_t l, std::int64_t m, std::uintptr_t base) {
+    return {TensorView::dense(at(base), DataType::bf16, {l, m, kK}, kGpu),
+            TensorView::strided(at(base + 64), DataType::bf16, {l, kK, kN}, {kK * kN, 1, kK}, kGpu),
+            TensorView::dense(at(base + 128), DataType::bf16, {l, m, kN}, kGpu)};
+  }
+
+  support::RecordingDriver driver{{support::FakeDevice{}, support::FakeDevice{}}};
+  support::FakeNvrtc nvrtc;
+};
+
+TEST_F(Sm90Launch, IsOneKernelAndNothingElse) {
+  const CompiledPlan p = plan();
+  EXPECT_EQ(p.engine(), "sm90");
+  driver.clear();
+  const Status s = p.execute(buffers(1, kM, 1));
+  ASSERT_TRUE(s.ok()) << p.explain(s, buffers(1, kM, 1)).what();
+  ASSERT_EQ(driver.launches().size(), 1U);
+  EXPECT_TRUE(driver.memsets().empty());
+  EXPECT_TRUE(driver.copies().empty());
+  const auto block = driver.launches()[0].as<ParameterBlock>();
+  EXPECT_EQ(block.m, kM);
+  EXPECT_EQ(block.n, kN);
+  EXPECT_EQ(block.k, kK);
+  EXPECT_EQ(record_of(block.a).address, reinterpret_cast<std::uint64_t>(at(1)));
+  EXPECT_EQ(record_of(block.b).address, reinterpret_cast<std::uint64_t>(at(65)));
+  EXPECT_EQ(record_of(block.d).address, reinterpret_cast<std::uint64_t>(at(129)));
+  EXPECT_EQ(record_of(block.a).extent(0), kK);
+  EXPECT_EQ(record_of(block.a).extent(1), kM);
+  EXPECT_EQ(record_of(block.b).extent(1), kN);
+}
+
+TEST_F(Sm90Launch, OnlyReplacesAddressesForDeclaredExtents) {
+  const CompiledPlan p = plan();
+  driver.clear();
+  for (std::uintptr_t base = 1; base < 4; ++base) ASSERT_TRUE(p.execute(buffers(1, kM, base)).ok());
+  EXPECT_EQ(driver.map_encodes(), 0);
+  EXPECT_GE(driver.count("cuTensorMapReplaceAddress"), 9);
+  EXPECT_EQ(driver.launches().size(), 3U);
+}
+
+TEST_F(Sm90Launch, RebuildsTheBlockForOtherExtentsBatchIncluded) {
+  const CompiledPlan p = plan(2);
+  driver.clear();
+  for (const std::int64_t l : {1, 2, 5})
+    for (const std::int64_t m : {1, 64, 301}) {
+      const auto call = buffers(l, m, 1);
+      const Status s = p.execute(call);
+      ASSERT_TRUE(s.ok()) << p.explain(s, call).what();
+      const auto block = driver.launches().back().as<ParameterBlock>();
+      EXPECT_EQ(block.m, m);
+      EXPECT_EQ(block.batches, l);
+      EXPECT_EQ(record_of(block.a).extent(1), m);
+      EXPECT_EQ(record_of(block.d).extent(2), l);
+    }
+  EXPECT_GT(driver.map_encodes(), 0);
+}
+
+TEST_F(Sm90Launch, LaunchesOnTheStreamOfTheCall) {
+  const CompiledPlan p = plan();
+  cuda::CUstream stream = nullptr;
+  {
+    const cuda::CurrentContext here(driver.table(), driver.primary_context(0));
+    ASSERT_EQ(driver.table().cuStreamCreate(&stream, 1), cuda::CUDA_SUCCESS);
+  }
+  driver.clear();
+  ASSERT_TRUE(p.execute(buffers(1, kM, 1), {stream}).ok());
+  ASSERT_TRUE(p.execute(buffers(1, kM, 1)).ok());
+  EXPECT_EQ(driver.launches()[0].stream, stream);
+  EXPECT_EQ(driver.launches()[1].stream, nullptr);
+  driver.table().cuStreamDestroy(stream);
+}
+
+TEST_F(Sm90Launch, EnqueuesNothingForARefusedCall) {
+  const CompiledPlan p = plan();
+  driver.clear();
+  const auto refuses = [&](auto change, const char* text) {
+    auto call = buffers(1, kM, 1);
+    change(call);
+    const Status s = p.execute(call);
+    EXPECT_EQ(s.code, ErrorCode::invalid_call) << text;
+    EXPECT_EQ(std::string(p.explain(s, call).what()), text);
+    EXPECT_TRUE(driver.untouched()) << text;
+  };
+  refuses([](auto& c) { c[0].data = static_cast<char*>(c[0].data) + 8; },
+          "invalid_call [call.alignment] a 'a': got address 0x100008, wanted a multiple of 16 bytes");
+  refuses([](auto& c) { c[0].stride[1] = kK + 4; },
+          "invalid_call [call.outer_stride] a 'a': got a stride of 140 elements of 2 bytes along M, wanted a multiple of 16 "
+          "bytes below 2^40");
+  refuses([](auto& c) { c[1].stride = {kK * kN, kN, 1}; },
+          "invalid_call [call.major] b 'b': got stride 520 along K from shape (1, 136, 520) with strides (70720, 520, 1), wanted "
+          "stride 1 along it, as declared");
+  refuses([](auto& c) { c[2].device = {DeviceType::cpu, 0}; },
+          "invalid_call [call.operand_device] output 'd': got memory on the host, wanted memory on cuda:0");
+  refuses([](auto& c) { c[2].device = {DeviceType::cuda, 1}; },
+          "invalid_call [call.operand_device] output 'd': got memory on cuda:1, wanted memory on cuda:0");
+  refuses([](auto& c) { c[2].data = c[0].data; },
+          "invalid_call [call.overlap] output 'd' and a 'a': got bytes 0x100000 to 0x14c2c0, which meet 0x100000 to 0x113ec0 of "
+          "the other operand, wanted memory of its own");
+}
+
+TEST_F(Sm90Launch, RefusesWhenAnotherDeviceIsCurrent) {
+  const CompiledPlan p = plan();
+  const CompiledPlan q = plan(1, {DeviceType::cuda, 1});
+  driver.clear();
+  const cuda::CurrentContext here(driver.table(), driver.primary_context(1));
+  const auto call = buffers(1, kM, 1);
+  const Status s = p.execute(call);
+  EXPECT_STREQ(p.explain(s, call).what(), "invalid_call [call.device] call: got current device cuda:1, wanted cuda:0");
+  EXPECT_TRUE(driver.untouched());
+  const std::vector<void*> addresses = {at(1), at(65), at(129)};
+  EXPECT_TRUE(q.execute(addresses).ok());
+  EXPECT_EQ(driver.launches().back().device, 1);
+}
+
+TEST_F(Sm90Launch, BorrowsTheContextOnAThreadThatHasNone) {
+  const CompiledPlan p = plan();
+  driver.clear();
+  std::jthread([&] {
+    EXPECT_EQ(driver.context_depth(), 0);
+    EXPECT_TRUE(p.execute(buffers(1, kM, 1)).ok());
+    EXPECT_EQ(driver.context_depth(), 0);
+  }).join();
+  EXPECT_EQ(driver.launches().size(), 1U);
+}
+
+TEST_F(Sm90Launch, AllocatesNothingOnTheCallPath) {
+  // The recorder itself allocates when it is called: once the plan stands, a driver that does nothing takes its place.
+  cuda::DriverTable table = driver.table();
+  const cuda::DriverOverride use(&table);
+  const CompiledPlan p = plan();
+  table.cuCtxGetCurrent = [](cuda::CUcontext* c) { return *c = nullptr, cuda::CUDA_SUCCESS; };
+  table.cuCtxPushCurrent = [](cuda::CUcontext) { return cuda::CUDA_SUCCESS; };
+  table.cuCtxPopCurrent = [](cuda::CUcontext*) { return cuda::CUDA_SUCCESS; };
+  table.cuLaunchKernelEx = [](const cuda::CUlaunchConfig*, cuda::CUfunction, void**, void**) { return cuda::CUDA_SUCCESS; };
+  table.cuTensorMapReplaceAddress = [](cuda::CUtensorMap*, void*) { return cuda::CUDA_SUCCESS; };
+  const auto same = buffers(1, kM, 1);
+  const long before = support::allocations_of_this_thread();
+  const Status served = p.execute(same);
+  const Status refused = p.execute(std::span<const TensorView>(same.data(), 2));
+  const long after = support::allocations_of_this_thread();
+  EXPECT_TRUE(served.ok());
+  EXPECT_EQ(refused.code, ErrorCode::invalid_call);
+  EXPECT_EQ(after, before);
+  table = driver.table();  // the plan gives its objects back through it
+}
+
+TEST_F(Sm90Launch, SaysWhatTheDriverSaidAndServesTheNextCall) {
+  const CompiledPlan p = plan();
+  const auto call = buffers(1, kM, 1);
+  for (const char* name : {"cuLaunchKernelEx", "cuTensorMapReplaceAddress"}) {
+    driver.clear();
+    driver.fail_next(name, static_cast<cuda::CUresult>(719));
+    const Status s = p.execute(call);
+    EXPECT_EQ(s.code, ErrorCode::driver_failed) << name;
+    EXPECT_EQ(s.driver, 719);
+    EXPECT_NE(std::string(p.explain(s, call).what()).find("CUDA_ERROR_LAUNCH_FAILED"), std::string::npos)
+        << p.explain(s, call).what();
+    EXPECT_TRUE(p.execute(call).ok());
+    EXPECT_EQ(driver.launches().size(), 1U);
+  }
+}
+
+TEST_F(Sm90Launch, LeavesNothingBehindWhenCompilingFailsAnywhere) {
+  driver.clear();
+  int calls = 0;
+  {
+    const CompiledPlan p = plan();
+    calls = static_cast<int>(driver.calls().size());
+  }
+  ASSERT_GT(calls, 5);
+  const int live = driver.live().total();
+  for (int i = 0; i < calls; ++i) {
+    driver.fail_call(i, static_cast<cuda::CUresult>(2));
+    try {
+      const CompiledPlan p = plan();
+      driver.clear_failures();
+    } catch (const Error& e) {
+      EXPECT_NE(e.code(), ErrorCode::internal) << e.what();
+    }
+    driver.clear_failures();
+    EXPECT_EQ(driver.live().total(), live) << "after failing call " << i;
+  }
+}
+
+TEST_F(Sm90Launch, ServesManyThreadsWithOnePlan) {
+  const CompiledPlan p = plan();
+  driver.clear();
+  {
+    std::vector<std::jthread> threads;
+    for (std::uintptr_t t = 0; t < 8; ++t)
+      threads.emplace_back([&, t] {
+        for (int i = 0; i < 50; ++i) EXPECT_TRUE(p.execute(buffers(1, i % 2 ? kM : kM - 1, 1000 * (t + 1))).ok());
+      });
+  }
+  const auto launches = driver.launches();
+  ASSERT_EQ(launches.size(), 400U);
+  for (const auto& l : launches) {  // no launch mixes the buffers of two threads
+    const auto block = l.as<ParameterBlock>();
+    EXPECT_EQ(record_of(block.b).address - record_of(block.a).address, 64U << 20);
+    EXPECT_EQ(record_of(block.d).address - record_of(block.a).address, 128U << 20);
+  }
+}
+
+TEST_F(Sm90Launch, LaunchesNothingForAnEmptyOutputAndReadsNothingForEmptyK) {
+  const CompiledPlan p = plan();
+  driver.clear();
+  auto none = buffers(1, 0, 1);
+  none[0].data = none[2].data = nullptr;
+  EXPECT_TRUE(p.execute(none).ok());
+  EXPECT_TRUE(driver.untouched());
+  std::vector<TensorView> shallow = {TensorView::dense(nullptr, DataType::bf16, {1, kM, 0}, kGpu),
+                                     TensorView::strided(nullptr, DataType::bf16, {1, 0, kN}, {0, 1, 0}, kGpu),
+                                     TensorView::dense(at(1), DataType::bf16, {1, kM, kN}, kGpu)};
+  const Status s = p.execute(shallow);
+  EXPECT_TRUE(s.ok()) << p.explain(s, shallow).what();
+  ASSERT_EQ(driver.launches().size(), 1U);
+  EXPECT_GT(driver.launches()[0].as<ParameterBlock>().k_first, record_of(driver.launches()[0].as<ParameterBlock>().a).extent(0));
+}
+
+TEST_F(Sm90Launch, DeclinesWhatTheKernelDoesNotServeByRule) {
+  const auto decline_of = [&](auto describe, Device device = kGpu) {
+    Graph g;
+    describe(g);
+    const PlanList plans = g.plans({.device = device});
+    for (const DeclineRecord& d : plans.declines())
+      if (d.engine == "sm90") return d.rule;
+    return std::string("claimed");
+  };
+  const auto operands = [](Graph& g, DataType t = DataType::bf16) {
+    return std::pair{g.tensor({.name = "a", .dim = {64, 64}, .stride = {64, 1}, .data_type = t}),
+                     g.tensor({.name = "b", .dim = {64, 64}, .stride = {64, 1}, .data_type = t})};
+  };
+  EXPECT_EQ(decline_of([&](Graph& g) {
+              auto [a, b] = operands(g);
+              g.matmul(a, b).set_output(true);
+            }),
+            "claimed");
+  EXPECT_EQ(decline_of(
+                [&](Graph& g) {
+                  auto [a, b] = operands(g);
+                  g.matmul(a, b).set_output(true);
+                },
+                {}),
+            "engine.device");
+  EXPECT_EQ(decline_of(
+                [&](Graph& g) {
+                  auto [a, b] = operands(g);
+                  g.matmul(a, b).set_output(true);
+                },
+                {DeviceType::cuda, 9}),
+            "engine.device");
+  EXPECT_EQ(decline_of([&](Graph& g) {
+              auto [a, b] = operands(g);
+              g.relu(g.matmul(a, b)).set_output(true);
+            }),
+            "sm90.epilogue");
+  EXPECT_EQ(decline_of([&](Graph& g) {
+              auto [a, b] = operands(g);
+              g.matmul(g.relu(a).set_data_type(DataType::bf16), b).set_output(true);
+            }),
+            "sm90.prologue");
+  EXPECT_EQ(decline_of([&](Graph& g) {
+              auto [a, b] = operands(g, DataType::fp32);
+              g.matmul(a, b).set_output(true);
+            }),
+            "sm90.types");
+  EXPECT_EQ(decline_of([&](Graph& g) {
+              auto [a, b] = operands(g);
+              g.matmul(a, b).set_output(true);
+              g.matmul(a, b).set_output(true);
+            }),
+            "sm90.single_product");
+}
+
+}  // namespace
+}  // namespace verglas
