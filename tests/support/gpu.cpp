@@ -1,0 +1,63 @@
+#include "support/gpu.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <string_view>
+
+#include "cuda/device.hpp"
+
+namespace support {
+
+using verglas::cuda::check;
+namespace {
+constexpr std::uint8_t kPattern = 0xA5;
+}
+
+std::string missing_gpu() {
+  const auto driver = verglas::cuda::driver();
+  if (!driver) return driver.error().text;
+  if (verglas::cuda::device_count(**driver) == 0) return "no CUDA device";
+  const auto facts = verglas::cuda::device_facts(**driver, 0);
+  if (facts.major != 9)
+    return facts.name + " has compute capability " + std::to_string(facts.major) + "." + std::to_string(facts.minor) +
+           ", not 9.0";
+  return {};
+}
+
+bool gpu_is_required() {
+  const char* text = std::getenv("VERGLAS_REQUIRE");
+  return text != nullptr && std::string_view(text).find("gpu") != std::string_view::npos;
+}
+
+DeviceBuffer::DeviceBuffer(const verglas::cuda::DriverTable& driver, std::size_t bytes, int fill_byte, std::size_t misalign)
+    : driver_(driver), bytes_(bytes), misalign_(misalign) {
+  const std::size_t all = bytes + misalign + 2 * kGuard;
+  check(driver_, driver_.cuMemAlloc(&base_, all), "cuMemAlloc", "a test buffer");
+  check(driver_, driver_.cuMemsetD8Async(base_, kPattern, all, nullptr), "cuMemsetD8Async", "guards");
+  fill(fill_byte);
+}
+DeviceBuffer::~DeviceBuffer() { driver_.cuMemFree(base_); }
+
+void DeviceBuffer::upload(const void* from) {
+  if (bytes_ > 0) check(driver_, driver_.cuMemcpyHtoD(base_ + kGuard + misalign_, from, bytes_), "cuMemcpyHtoD", "test data");
+}
+void DeviceBuffer::fill(int byte) {
+  if (bytes_ > 0)
+    check(driver_, driver_.cuMemsetD8Async(base_ + kGuard + misalign_, static_cast<unsigned char>(byte), bytes_, nullptr),
+          "cuMemsetD8Async", "poison");
+}
+std::vector<std::uint8_t> DeviceBuffer::download() const {
+  std::vector<std::uint8_t> v(bytes_);
+  if (bytes_ > 0) check(driver_, driver_.cuMemcpyDtoH(v.data(), base_ + kGuard + misalign_, bytes_), "cuMemcpyDtoH", "results");
+  return v;
+}
+int DeviceBuffer::touched_guard_bytes() const {
+  std::vector<std::uint8_t> all(bytes_ + misalign_ + 2 * kGuard);
+  check(driver_, driver_.cuMemcpyDtoH(all.data(), base_, all.size()), "cuMemcpyDtoH", "guards");
+  const auto wrong = [](std::uint8_t b) { return b != kPattern; };
+  const auto payload = all.begin() + static_cast<std::ptrdiff_t>(kGuard + misalign_);
+  return static_cast<int>(std::count_if(all.begin(), payload, wrong) +
+                          std::count_if(payload + static_cast<std::ptrdiff_t>(bytes_), all.end(), wrong));
+}
+
+}  // namespace support

@@ -1,0 +1,50 @@
+#pragma once
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cuda/context.hpp"
+#include "cuda/driver_table.hpp"
+
+namespace support {
+
+/// What keeps this machine from running GPU tests, in words; empty when nothing does.
+std::string missing_gpu();
+/// True when VERGLAS_REQUIRE names gpu: then a skip is a failure.
+bool gpu_is_required();
+
+/// Device memory between two guards of 4 KiB, filled with a byte. `misalign` shifts the payload by some bytes.
+class DeviceBuffer {
+ public:
+  static constexpr std::size_t kGuard = 4096;
+
+  DeviceBuffer(const verglas::cuda::DriverTable& driver, std::size_t bytes, int fill, std::size_t misalign = 0);
+  ~DeviceBuffer();
+  DeviceBuffer(const DeviceBuffer&) = delete;
+  DeviceBuffer& operator=(const DeviceBuffer&) = delete;
+
+  void* data() const noexcept { return reinterpret_cast<void*>(base_ + kGuard + misalign_); }
+  std::size_t size() const noexcept { return bytes_; }
+  void upload(const void* from);
+  void fill(int byte);
+  std::vector<std::uint8_t> download() const;
+  /// Bytes around the payload that no longer hold their pattern.
+  int touched_guard_bytes() const;
+
+ private:
+  const verglas::cuda::DriverTable& driver_;
+  std::size_t bytes_, misalign_;
+  verglas::cuda::CUdeviceptr base_ = 0;
+};
+
+}  // namespace support
+
+/// Skips the test in words, or fails it where a GPU is required.
+#define VERGLAS_NEEDS_GPU()                                                   \
+  if (const std::string missing = support::missing_gpu(); !missing.empty()) { \
+    if (support::gpu_is_required()) FAIL() << missing;                        \
+    GTEST_SKIP() << missing;                                                  \
+  }
