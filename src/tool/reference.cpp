@@ -354,10 +354,16 @@ std::vector<Mismatch> compare_with_reference(const GraphData& g, const std::map<
     const auto it = got.find(g.tensors[i].uid);
     if (it == got.end()) continue;
     const std::vector<Ball>& want = evaluator.of(i);
-    Mismatch m{.name = g.tensors[i].name, .elements = static_cast<std::int64_t>(want.size()), .exact = 0, .wrong = 0, .text = {}};
+    Mismatch m{.name = g.tensors[i].name,
+               .elements = static_cast<std::int64_t>(want.size()),
+               .exact = 0,
+               .open = 0,
+               .wrong = 0,
+               .text = {}};
     for (std::size_t k = 0; k < want.size(); ++k) {
       const double v = it->second->value(static_cast<std::int64_t>(k));
       m.exact += want[k].exact();
+      m.open += std::isinf(want[k].radius);
       if (is_right(v, want[k])) continue;
       if (m.wrong++ == 0)
         m.text = fmt::format("at {}: got {:.9g}, wanted {:.9g} ± {:.3g}",

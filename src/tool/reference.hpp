@@ -14,6 +14,7 @@ struct Mismatch {
   std::string name;
   std::int64_t elements = 0;
   std::int64_t exact = 0;  ///< elements for which only one value is right
+  std::int64_t open = 0;   ///< elements for which every value is right: rounding decides (near a pole, a jump, an overflow)
   std::int64_t wrong = 0;
   std::string text;  ///< the first that is wrong: place, got, wanted
 };

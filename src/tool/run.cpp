@@ -230,10 +230,14 @@ int report(const Options& options, const Graph& graph, const CompiledPlan& plan,
                     timing.seconds.front() * 1e3, timing.seconds.back() * 1e3, timing.seconds.size(), operations / median / 1e9);
   }
   for (const Mismatch& m : verdicts) {
-    j["check"].push_back(
-        {{"output", m.name}, {"elements", m.elements}, {"exact", m.exact}, {"wrong", m.wrong}, {"first", m.text}});
-    text += fmt::format("check  {}: {} elements, {} of them exact, {} wrong{}\n", m.name, m.elements, m.exact, m.wrong,
-                        m.text.empty() ? "" : "; " + m.text);
+    j["check"].push_back({{"output", m.name},
+                          {"elements", m.elements},
+                          {"exact", m.exact},
+                          {"open", m.open},
+                          {"wrong", m.wrong},
+                          {"first", m.text}});
+    text += fmt::format("check  {}: {} elements, {} of them exact, {} open, {} wrong{}\n", m.name, m.elements, m.exact, m.open,
+                        m.wrong, m.text.empty() ? "" : "; " + m.text);
   }
   if (options.check) j["right"] = right;
   fmt::print("{}{}", options.json ? text_of(j) : text, options.json ? "\n" : "");

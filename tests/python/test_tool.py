@@ -1,0 +1,299 @@
+"""The command `verglas`: exit codes, messages, reports, arrays in and out, against NumPy."""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted(ROOT.glob("examples/0*.json"))
+
+
+def find_tool():
+    if named := os.environ.get("VERGLAS_TOOL"):
+        return named
+    built = sorted(ROOT.glob("build/*/src/tool/verglas"), key=lambda path: path.stat().st_mtime)
+    return str(built[-1]) if built else None
+
+
+TOOL = find_tool()
+pytestmark = pytest.mark.skipif(TOOL is None, reason="the command verglas is not built (VERGLAS_TOOL names it)")
+
+
+def call(*arguments, code=0, **environment):
+    """Runs the command and answers its standard output; of one that must not succeed, its standard error."""
+    done = subprocess.run(
+        [TOOL, *map(str, arguments)], capture_output=True, text=True, timeout=120, env={**os.environ, **environment}, check=False
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout if code == 0 else done.stderr
+
+
+@pytest.fixture
+def graph(tmp_path):
+    """A graph file: one linear layer with bias and relu, B with K contiguous."""
+
+    def write(dtype="fp32", m=5, n=7, k=6, op="relu"):
+        path = tmp_path / f"{dtype}.json"
+        description = {
+            "verglas_graph": 1,
+            "name": "layer",
+            "io_data_type": dtype,
+            "tensors": [
+                {"name": "x", "dim": [1, m, k], "stride": [m * k, k, 1]},
+                {"name": "w", "uid": 40, "dim": [1, k, n], "stride": [n * k, 1, k]},
+                {"name": "bias", "dim": [1, 1, n], "stride": [n, n, 1], "data_type": "fp32"},
+                {"name": "p"},
+                {"name": "s"},
+                {"name": "y", "output": True},
+            ],
+            "nodes": [
+                {"op": "matmul", "inputs": ["x", 40], "output": "p"},
+                {"op": "add", "inputs": ["p", "bias"], "output": "s"},
+                {"op": op, "inputs": ["s"], "output": "y"},
+            ],
+        }
+        path.write_text(json.dumps(description))
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("values", ["integers", "normal"])
+def test_examples_run_and_are_right(path, values):
+    report = json.loads(call("run", path, "--random", 7, "--values", values, "--check", "--json"))
+    assert report["right"] is True
+    assert all(entry["wrong"] == 0 and entry["elements"] > 0 for entry in report["check"])
+
+
+def test_every_plan_agrees_bit_for_bit_on_integers(tmp_path):
+    path = EXAMPLES[0]
+    count = len(json.loads(call("explain", path, "--json"))["plans"])
+    results = []
+    for plan in range(count):
+        call("run", path, "--random", 1, "--plan", plan, "--output", f"c={tmp_path}/c{plan}.npy")
+        results.append(np.load(f"{tmp_path}/c{plan}.npy"))
+    assert count >= 1
+    assert all(np.array_equal(result, results[0]) for result in results)
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_arrays_of_numpy_go_in_and_come_out(graph, tmp_path, dtype, order):
+    kind = {"fp32": np.float32, "fp16": np.float16, "bf16": ml_dtypes.bfloat16}[dtype]
+    random = np.random.default_rng(3)
+    x = random.integers(-4, 5, (5, 6)).astype(kind)
+    w = random.integers(-4, 5, (1, 6, 7)).astype(kind)
+    bias = random.integers(-4, 5, (7,)).astype(np.float32)
+    for name, array in {"x": x, "w": w, "bias": bias}.items():
+        np.save(tmp_path / f"{name}.npy", np.asarray(array, order=order))
+    inputs = [
+        argument
+        for name in ("x", "40", "bias")
+        for argument in ("--input", f"{name}={tmp_path}/{name if name != '40' else 'w'}.npy")
+    ]
+    call("run", graph(dtype), *inputs, "--check", "--output", f"y={tmp_path}/y.npy")
+    y = np.load(tmp_path / "y.npy").view(kind)
+    want = np.maximum(x.astype(np.float32) @ w[0].astype(np.float32) + bias, 0).astype(kind)
+    assert y.shape == (1, 5, 7)
+    assert np.array_equal(y[0], want)
+
+
+def test_random_numbers_are_those_of_the_seed(graph):
+    path = graph()
+    first = json.loads(call("run", path, "--random", 5, "--json"))
+    assert json.loads(call("run", path, "--random", 5, "--json")) == first
+    assert json.loads(call("run", path, "--random", 6, "--json"))["outputs"] != first["outputs"]
+
+
+def test_repeat_reports_times(graph):
+    report = json.loads(call("run", graph(), "--random", 1, "--repeat", 3, "--json"))
+    assert report["seconds"]["runs"] == 3
+    assert 0 < report["seconds"]["min"] <= report["seconds"]["median"] <= report["seconds"]["max"]
+
+
+def test_missing_and_unknown_operands_are_named(graph, tmp_path):
+    path = graph()
+    assert "[tool.operand] input 'x': got no file, wanted --input x=FILE.npy, or --random SEED" in call("run", path, code=1)
+    np.save(tmp_path / "a.npy", np.zeros((5, 6), np.float32))
+    file = f"{tmp_path}/a.npy"
+    assert "[tool.operand] --input z: got no operand of that name, wanted one of x, w, bias" in call(
+        "run", path, "--random", 1, "--input", f"z={file}", code=1
+    )
+    assert "[tool.operand] --input y: " in call("run", path, "--random", 1, "--input", f"y={file}", code=1)
+    assert "[tool.operand] --output x: " in call("run", path, "--random", 1, "--output", f"x={file}", code=1)
+    assert "[tool.operand] --input x: got it twice" in call(
+        "run", path, "--random", 1, "--input", f"x={file}", "--input", f"x={file}", code=1
+    )
+    call("run", path, "--random", 1, "--input", f"x={file}")
+
+
+@pytest.mark.parametrize(
+    ("array", "words"),
+    [
+        (np.zeros((5, 6), np.float16), "[tool.array] array 'FILE': got fp16, wanted fp32 as tensor 'x' is declared"),
+        (
+            np.zeros((6, 5), np.float32),
+            "[tool.array] array 'FILE': got extents (6, 5), wanted (1, 5, 6) as tensor 'x' is declared",
+        ),
+        (np.zeros((5, 6), ">f4"), "[file.npy_type] array 'FILE': got elements '>f4'"),
+        (np.zeros((5, 6), np.float64), "[file.npy_type] array 'FILE': got elements '<f8'"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(graph, tmp_path, array, words):
+    file = f"{tmp_path}/x.npy"
+    np.save(file, array)
+    assert words.replace("FILE", file) in call("run", graph(), "--random", 1, "--input", f"x={file}", code=1)
+
+
+def test_arrays_that_were_cut_short_are_refused_and_nothing_is_written(graph, tmp_path):
+    file = tmp_path / "x.npy"
+    np.save(file, np.zeros((5, 6), np.float32))
+    file.write_bytes(file.read_bytes()[:-1])
+    text = call("run", graph(), "--random", 1, "--input", f"x={file}", "--output", f"y={tmp_path}/y.npy", code=1)
+    assert "[file.npy_size]" in text and "got 119 bytes of elements, wanted 120 for shape (5, 6) of fp32" in text
+    assert not (tmp_path / "y.npy").exists()
+
+
+def test_files_that_are_not_there_are_named(tmp_path):
+    text = call("run", tmp_path / "no.json", "--random", 1, code=1)
+    assert f"io_failed [file.open] file '{tmp_path}/no.json': got No such file or directory" in text
+    assert "[file.open]" in call("explain", tmp_path, code=1)
+
+
+def test_engines_and_plans_that_are_not_there_are_named(graph):
+    assert "[tool.engine] --engine abacus: got no engine of that name, wanted one of cpu" in call(
+        "run", graph(), "--random", 1, "--engine", "abacus", code=1
+    )
+    assert "[plan.index] plan: got index 99" in call("run", graph(), "--random", 1, "--plan", 99, code=1)
+    assert json.loads(call("run", graph(), "--random", 1, "--engine", "cpu", "--json"))["engine"] == "cpu"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["fly"],
+        ["run"],
+        ["run", "g.json", "--unknown"],
+        ["run", "g.json", "--plan", "-1"],
+        ["run", "g.json", "--plan", "0", "--engine", "cpu"],
+        ["run", "g.json", "--values", "normal"],
+        ["run", "g.json", "--random", "1", "--values", "zeros"],
+        ["run", "g.json", "--random", "many"],
+        ["run", "g.json", "--repeat", "0"],
+        ["cache"],
+        ["explain"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage_is_code_2(arguments):
+    assert call(*arguments, code=2)
+
+
+def test_an_input_without_a_file_is_wrong_usage(graph):
+    assert "'x' is not of the form NAME=FILE.npy" in call("run", graph(), "--random", 1, "--input", "x", code=2)
+
+
+def test_help_and_version():
+    assert "explain" in call("--help")
+    assert "--check" in call("run", "--help")
+    assert call("--version").startswith("verglas 0.")
+
+
+def test_explain_says_what_a_graph_becomes(graph):
+    text = call("explain", graph(op="gelu"))
+    for words in (
+        "matmul+bias+gelu → cpu[",
+        "chain L=1 M=5 N=7 K=6",
+        "store v3 → r3",
+        "predicted",
+        "call.overlap",
+        "bytes 316 read, 140 written",
+    ):
+        assert words in text
+    report = json.loads(call("explain", graph(op="gelu"), "--json"))
+    assert report["served"] and report["chain"]["m"] == 5 and report["plans"][0]["engine"] == "cpu"
+    assert report["cost"]["product_operations"] == 2 * 5 * 6 * 7
+    assert report["cost"]["bytes_read"] == 4 * (5 * 6 + 6 * 7 + 7)
+    assert report["cost"]["bytes_written"] == 4 * 5 * 7
+    assert any("call.output_extent" in line for line in report["recipe"]["checks"])
+
+
+def test_explain_of_what_no_engine_serves_says_why_and_is_code_1(tmp_path):
+    path = tmp_path / "relu.json"
+    path.write_text(
+        '{"verglas_graph": 1, "tensors": [{"name": "x", "dim": [2], "stride": [1]}, {"name": "y", "output": true}],'
+        ' "nodes": [{"op": "relu", "inputs": ["x"], "output": "y"}]}'
+    )
+    done = subprocess.run([TOOL, "explain", path], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "[chain.no_matmul] the graph has no matmul" in done.stdout
+    assert "unsupported [plan.none]" in call("run", path, "--random", 1, code=1)
+
+
+def test_a_graph_that_is_none_is_refused(tmp_path):
+    path = tmp_path / "cycle.json"
+    path.write_text(
+        '{"verglas_graph": 1, "tensors": [{"name": "x"}, {"name": "y"}], "nodes": ['
+        '{"op": "relu", "inputs": ["y"], "output": "x"}, {"op": "exp", "inputs": ["x"], "output": "y"}]}'
+    )
+    assert "invalid_graph [graph.cyclic]" in call("explain", path, code=1)
+    path.write_text('{"verglas_graph": 1, "tensors": [], "nodes": [], "extra": 0}')
+    assert "io_failed [file.unknown_key] graph file, /extra" in call("run", path, code=1)
+
+
+@pytest.mark.skipif(shutil.which("dot") is None, reason="no Graphviz")
+def test_explain_draws(tmp_path):
+    call("explain", EXAMPLES[4], "--svg", tmp_path / "g.svg")
+    svg = (tmp_path / "g.svg").read_text()
+    assert "<svg" in svg and "swish" in svg and svg.count("matmul") >= 2
+
+
+def test_drawing_without_graphviz_says_how_to_get_it(tmp_path):
+    text = call("explain", EXAMPLES[0], "--svg", tmp_path / "g.svg", code=1, PATH=str(tmp_path))
+    assert "[tool.graphviz] --svg: got no program dot" in text and "apt install graphviz" in text
+    assert call("explain", EXAMPLES[0], "--dot", "-", PATH=str(tmp_path)).startswith("digraph")
+
+
+def test_doctor_reports_and_parses():
+    assert "oneDNN" in call("doctor")
+    report = json.loads(call("doctor", "--json", VERGLAS_NUM_THREADS="1", VERGLAS_CUDA_DRIVER="off"))
+    findings = {finding["what"]: finding for finding in report["findings"]}
+    assert findings["processor"]["threads"] == 1
+    assert findings["environment"]["VERGLAS_NUM_THREADS"] == "1"
+    assert not findings["CUDA driver"]["there"] and "VERGLAS_CUDA_DRIVER" in findings["CUDA driver"]["sentence"]
+    assert not findings["GPU"]["there"]
+
+
+def test_cache_is_listed_verified_and_cleared(tmp_path):
+    folder = {"VERGLAS_CACHE": str(tmp_path / "kernels")}
+    assert json.loads(call("cache", "list", "--json", **folder))["entries"] == []
+    assert "0 entries" in call("cache", "verify", **folder)
+    assert "0 files" in call("cache", "clear", **folder)
+    assert "no folder is used" in call("cache", "list", VERGLAS_CACHE="off")
+
+
+def test_extents_beyond_the_machines_memory_are_refused(tmp_path):
+    path = tmp_path / "large.json"
+    extent = 1 << 30
+    path.write_text(
+        json.dumps(
+            {
+                "verglas_graph": 1,
+                "tensors": [
+                    {"name": "a", "dim": [extent, 1 << 14], "stride": [1 << 14, 1]},
+                    {"name": "b", "dim": [1 << 14, 1], "stride": [1, 1]},
+                    {"name": "c", "output": True},
+                ],
+                "nodes": [{"op": "matmul", "inputs": ["a", "b"], "output": "c"}],
+            }
+        )
+    )
+    assert "out_of_memory [tool.memory] operand 'a': got 35184372088832 bytes" in call("run", path, "--random", 1, code=1)
