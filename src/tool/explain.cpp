@@ -9,6 +9,7 @@
 #include "graph/ir.hpp"
 #include "recipe/recipe.hpp"
 #include "tool/command.hpp"
+#include "tool/device_option.hpp"
 #include "tool/drawing.hpp"
 
 namespace verglas::tool {
@@ -16,16 +17,17 @@ namespace {
 
 struct Options {
   std::string graph, svg, dot;
+  std::string device = "cpu";
   std::int64_t plan = 0;
   bool json = false;
 };
 
 /// How each engine that takes the chain says that it will serve it.
-std::vector<std::pair<std::string, std::string>> notes_of(const PlanList& plans) {
+std::vector<std::pair<std::string, std::string>> notes_of(const PlanList& plans, Device device) {
   std::vector<std::pair<std::string, std::string>> notes;
   for (const engine::Engine* e : engine::engine_list())
     if (plans.chain())
-      if (const auto claim = e->claim(*plans.chain(), Device{})) notes.emplace_back(e->name(), claim->note);
+      if (const auto claim = e->claim(*plans.chain(), device)) notes.emplace_back(e->name(), claim->note);
   return notes;
 }
 
@@ -61,14 +63,14 @@ std::string graph_text(const graph::GraphData& g) {
   return s;
 }
 
-std::string text_report(const Graph& g, const PlanList& plans, const CompiledPlan& plan) {
+std::string text_report(const Graph& g, const PlanList& plans, const CompiledPlan& plan, Device device) {
   std::string s = graph_text(g.data()) + describe(plans);
-  for (const auto& [engine, note] : notes_of(plans)) s += fmt::format("{}: {}\n", engine, note);
+  for (const auto& [engine, note] : notes_of(plans, device)) s += fmt::format("{}: {}\n", engine, note);
   if (!plan.valid()) return s;
   return s + fmt::format("checks of a call of {}\n{}", plan.name(), recipe::print_checks(plan.recipe(), plan.chain()));
 }
 
-Json json_report(const Graph& graph, const PlanList& plans, const CompiledPlan& plan) {
+Json json_report(const Graph& graph, const PlanList& plans, const CompiledPlan& plan, Device device) {
   const graph::GraphData& g = graph.data();
   Json j{{"graph", g.name}, {"summary", summary_of(plans)}, {"served", plans.size() > 0}};
   for (const graph::TensorData& t : g.tensors) {
@@ -109,7 +111,7 @@ Json json_report(const Graph& graph, const PlanList& plans, const CompiledPlan& 
                           {"knobs", knobs},
                           {"predicted_seconds", plans.predicted_seconds(i)}});
   }
-  for (const auto& [engine, note] : notes_of(plans)) j["claims"].push_back({{"engine", engine}, {"note", note}});
+  for (const auto& [engine, note] : notes_of(plans, device)) j["claims"].push_back({{"engine", engine}, {"note", note}});
   j["declines"] = Json::array();
   for (const DeclineRecord& d : plans.declines())
     j["declines"].push_back({{"engine", d.engine}, {"rule", d.rule}, {"text", d.text}});
@@ -123,7 +125,8 @@ Json json_report(const Graph& graph, const PlanList& plans, const CompiledPlan& 
 
 int run(const Options& o) {
   Graph graph = load_graph(o.graph);
-  const PlanList plans = graph.plans();
+  const Device device = device_of(o.device);
+  const PlanList plans = graph.plans({.device = device, .deselect_engines = {}});
   CompiledPlan plan;
   if (plans.size() > 0) plan = plans.compile(static_cast<std::size_t>(o.plan));
   const std::string dot = o.dot.empty() && o.svg.empty() ? "" : draw(graph.data(), plans);
@@ -132,7 +135,7 @@ int run(const Options& o) {
   if (o.dot == "-")
     fmt::print("{}", dot);
   else
-    fmt::print("{}", o.json ? text_of(json_report(graph, plans, plan)) + "\n" : text_report(graph, plans, plan));
+    fmt::print("{}", o.json ? text_of(json_report(graph, plans, plan, device)) + "\n" : text_report(graph, plans, plan, device));
   return plans.size() > 0 ? kDone : kRefused;
 }
 
@@ -144,6 +147,7 @@ void add_explain(CLI::App& app, int& code) {
       "explain", "Says what a graph file becomes: chain, plans, who declined and why, checks, bytes and operations");
   c->add_option("graph", o->graph, "Graph file, docs/graph-file.md")->required();
   c->add_option("--plan", o->plan, "The plan whose checks are shown")->check(CLI::NonNegativeNumber)->capture_default_str();
+  c->add_option("--device", o->device, kDeviceHelp)->capture_default_str();
   c->add_flag("--json", o->json, "Prints the report as JSON");
   c->add_option("--svg", o->svg, "Draws the graph into this file, by Graphviz");
   c->add_option("--dot", o->dot, "Writes the drawing in Graphviz's language into this file; - is standard output");

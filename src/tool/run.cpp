@@ -11,6 +11,8 @@
 #include "chain/cost.hpp"
 #include "graph/ir.hpp"
 #include "tool/command.hpp"
+#include "tool/device_arrays.hpp"
+#include "tool/device_option.hpp"
 #include "tool/host_array.hpp"
 #include "tool/reference.hpp"
 
@@ -24,6 +26,7 @@ struct Options {
   bool random = false;
   std::string values = "integers";
   std::string engine;
+  std::string device = "cpu";
   std::int64_t plan = -1;
   bool check = false, json = false;
   int repeat = 0;
@@ -133,7 +136,23 @@ struct Timing {
   double median() const { return seconds[seconds.size() / 2]; }
 };
 
-Timing execute(const CompiledPlan& plan, std::vector<Operand>& operands, int repeat) {
+/// `launch` once, and then `repeat` times by the clock; `wait` ends when the work has.
+template <class Launch, class Wait>
+Timing timed(int repeat, Launch&& launch, Wait&& wait) {
+  launch();
+  wait();
+  Timing t;
+  for (int i = 0; i < repeat; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    launch();
+    wait();
+    t.seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  std::sort(t.seconds.begin(), t.seconds.end());
+  return t;
+}
+
+Timing execute_on_host(const CompiledPlan& plan, std::vector<Operand>& operands, int repeat) {
   std::vector<TensorView> views;
   for (Operand& o : operands) views.push_back(o.array.view());
   std::vector<std::byte> scratch(static_cast<std::size_t>(plan.workspace().bytes + plan.workspace().alignment));
@@ -141,14 +160,17 @@ Timing execute(const CompiledPlan& plan, std::vector<Operand>& operands, int rep
   std::size_t room = scratch.size();
   std::align(static_cast<std::size_t>(plan.workspace().alignment), static_cast<std::size_t>(plan.workspace().bytes), begin, room);
   const Workspace workspace{begin, plan.workspace().bytes};
-  plan.run(views, {}, workspace);
-  Timing t;
-  for (int i = 0; i < repeat; ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    plan.run(views, {}, workspace);
-    t.seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-  }
-  std::sort(t.seconds.begin(), t.seconds.end());
+  return timed(repeat, [&] { plan.run(views, {}, workspace); }, [] {});
+}
+
+Timing execute_on_gpu(const CompiledPlan& plan, std::vector<Operand>& operands, int repeat) {
+  DeviceArrays there(plan.device().id);
+  std::vector<TensorView> views;
+  for (Operand& o : operands) views.push_back(o.info.is_host_scalar ? o.array.view() : there.place(o.array));
+  const Workspace workspace{there.scratch(plan.workspace().bytes), plan.workspace().bytes};
+  Timing t = timed(repeat, [&] { plan.run(views, {}, workspace); }, [&] { there.wait(); });
+  for (std::size_t i = 0; i < operands.size(); ++i)
+    if (operands[i].info.is_output) there.fetch(views[i], operands[i].array);
   return t;
 }
 
@@ -185,7 +207,6 @@ std::vector<Mismatch> check(const Graph& graph, const std::vector<Operand>& oper
 
 int report(const Options& options, const Graph& graph, const CompiledPlan& plan, const std::vector<Operand>& operands,
            const Timing& timing) {
-  const bool timed = !timing.seconds.empty();
   const double operations = chain::cost_of(plan.chain()).product_operations;
   std::vector<Mismatch> verdicts;
   if (options.check) verdicts = check(graph, operands);
@@ -220,7 +241,7 @@ int report(const Options& options, const Graph& graph, const CompiledPlan& plan,
     }
     text += '\n';
   }
-  if (timed) {
+  if (!timing.seconds.empty()) {
     const double median = timing.median();
     j["seconds"] = {
         {"min", timing.seconds.front()}, {"median", median}, {"max", timing.seconds.back()}, {"runs", timing.seconds.size()}};
@@ -246,9 +267,10 @@ int report(const Options& options, const Graph& graph, const CompiledPlan& plan,
 
 int run(const Options& options) {
   Graph graph = load_graph(options.graph);
-  const CompiledPlan plan = choose(graph.plans(), options);
+  const CompiledPlan plan = choose(graph.plans({.device = device_of(options.device), .deselect_engines = {}}), options);
   std::vector<Operand> operands = prepare(plan, options);
-  const Timing timing = execute(plan, operands, options.repeat);
+  const Timing timing = plan.device().type == DeviceType::cuda ? execute_on_gpu(plan, operands, options.repeat)
+                                                               : execute_on_host(plan, operands, options.repeat);
   for (const Operand& o : operands)
     if (!o.target.empty()) save(o.array, o.target);
   return report(options, graph, plan, operands, timing);
@@ -260,13 +282,14 @@ void add_run(CLI::App& app, int& code) {
   auto o = std::make_shared<Options>();
   CLI::App* c = app.add_subcommand("run", "Runs a graph file on arrays from .npy files, or on random numbers");
   c->add_option("graph", o->graph, "Graph file, docs/graph-file.md")->required();
-  c->add_option("-i,--input", o->inputs, "NAME=FILE.npy: an input, by name or uid");
-  c->add_option("-o,--output", o->outputs, "NAME=FILE.npy: where an output is written");
+  c->add_option("-i,--input", o->inputs, "NAME=FILE.npy: an input, by name or uid")->allow_extra_args(false);
+  c->add_option("-o,--output", o->outputs, "NAME=FILE.npy: where an output is written")->allow_extra_args(false);
   CLI::Option* random = c->add_option("--random", o->seed, "Seed of the numbers that fill the inputs not given");
   c->add_option("--values", o->values, "integers: from -4 to 4, so that sums are exact; normal: mean 0, deviation 1")
       ->check(CLI::IsMember({"integers", "normal"}))
       ->needs(random)
       ->capture_default_str();
+  c->add_option("--device", o->device, kDeviceHelp)->capture_default_str();
   CLI::Option* engine = c->add_option("--engine", o->engine, "Takes the best plan of this engine");
   c->add_option("--plan", o->plan, "Takes the plan with this number, as `verglas explain` lists them")
       ->check(CLI::NonNegativeNumber)

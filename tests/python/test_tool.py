@@ -131,7 +131,7 @@ def test_missing_and_unknown_operands_are_named(graph, tmp_path):
     assert "[tool.operand] --input x: got it twice" in call(
         "run", path, "--random", 1, "--input", f"x={file}", "--input", f"x={file}", code=1
     )
-    call("run", path, "--random", 1, "--input", f"x={file}")
+    call("run", "--random", 1, "--input", f"x={file}", path)
 
 
 @pytest.mark.parametrize(
@@ -188,10 +188,12 @@ def test_engines_and_plans_that_are_not_there_are_named(graph):
         ["run", "g.json", "--random", "1", "--values", "zeros"],
         ["run", "g.json", "--random", "many"],
         ["run", "g.json", "--repeat", "0"],
+        ["run", str(EXAMPLES[0]), "--random", "1", "--device", "cuda:-1"],
+        ["explain", str(EXAMPLES[0]), "--device", "tpu"],
         ["cache"],
         ["explain"],
     ],
-    ids=" ".join,
+    ids=lambda arguments: " ".join(arguments).replace(f"{ROOT}/", ""),
 )
 def test_wrong_usage_is_code_2(arguments):
     assert call(*arguments, code=2)
@@ -270,6 +272,13 @@ def test_doctor_reports_and_parses():
     assert findings["environment"]["VERGLAS_NUM_THREADS"] == "1"
     assert not findings["CUDA driver"]["there"] and "VERGLAS_CUDA_DRIVER" in findings["CUDA driver"]["sentence"]
     assert not findings["GPU"]["there"]
+
+
+def test_a_device_without_a_driver_is_declined_with_what_to_install():
+    text = call("run", EXAMPLES[0], "--random", 1, "--device", "cuda", code=1, VERGLAS_CUDA_DRIVER="off")
+    assert "unsupported [plan.none]" in text and "cpu: [engine.device]" in text
+    done = subprocess.run([TOOL, "explain", EXAMPLES[0], "--device", "cuda:1"], capture_output=True, text=True, check=False)
+    assert "declines" in done.stdout
 
 
 def test_cache_is_listed_verified_and_cleared(tmp_path):
