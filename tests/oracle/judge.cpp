@@ -98,9 +98,11 @@ std::optional<std::int64_t> bytes_reached(const Buffer& b) {
     if (b.dims[i] == 1) continue;
     if (!multiply(b.dims[i] - 1, b.strides[i], step) || __builtin_add_overflow(last, step, &last)) return {};
   }
-  std::int64_t bits = 0;
-  if (__builtin_add_overflow(last, 1, &last) || !multiply(last, bits_of(b.format), bits)) return {};
-  return bits / 8 + (bits % 8 != 0 ? 1 : 0);
+  if (__builtin_add_overflow(last, 1, &last)) return {};
+  const int bits = bits_of(b.format);
+  if (bits < 8) return last / 2 + last % 2;
+  std::int64_t bytes = 0;
+  return multiply(last, bits / 8, bytes) ? std::optional<std::int64_t>(bytes) : std::nullopt;
 }
 
 bool is_empty(const Buffer& b) { return std::find(b.dims.begin(), b.dims.end(), 0) != b.dims.end(); }
@@ -187,6 +189,7 @@ class Court {
     if (b.device != DeviceKind::unknown && !at_home) fault("device", p.tensor);
     if (b.format != t.format && !is_byte_carrier(t.format, b.format)) fault("dtype", p.tensor);
     bool sound = true;
+    bool walks_back = false;
     bool only_aux = true;
     for (const Part& q : parts_)
       if (q.tensor == p.tensor && q.role != Role::aux) only_aux = false;
@@ -205,16 +208,18 @@ class Court {
     for (std::size_t i = 0; i < b.dims.size(); ++i)
       if (!empty && b.dims[i] > 1 && b.strides[i] < 0) {
         fault("stride.negative", p.tensor);
-        sound = false;
+        walks_back = true;
       }
+    if (!empty && b.address == 0) fault("null", p.tensor);
+    if (b.read_only && maker_of(graph_, p.tensor) >= 0) fault("read_only", p.tensor);
     if (!sound) return;
-    if (!count_fits(b.dims) || (!empty && !bytes_reached(b))) {
+    sound_.insert(p.tensor);
+    if (empty || walks_back) return;
+    if (!count_fits(b.dims) || !bytes_reached(b)) {
       fault("overflow", p.tensor);
       return;
     }
-    sound_.insert(p.tensor);
-    if (empty) return;
-    if (b.address == 0) fault("null", p.tensor);
+    sized_.insert(p.tensor);
     const auto width = static_cast<std::uint64_t>(std::max(1, bits_of(t.format) / 8));
     if (b.address % width != 0) fault("alignment", p.tensor);
     if (b.observed_bytes >= 0 && *bytes_reached(b) > b.observed_bytes) fault("span", p.tensor);
@@ -294,14 +299,14 @@ class Court {
 
   void keep_apart(const Part& p) {
     const Buffer& b = buffers_.at(p.tensor);
-    if (b.read_only) fault("read_only", p.tensor);
     if (is_empty(b)) return;
     bool zero = false;
     for (std::size_t i = 0; i < b.dims.size(); ++i) zero = zero || (b.dims[i] > 1 && b.strides[i] == 0);
+    if (!sized_.count(p.tensor)) return;
     if (!is_injective(b.dims, b.strides)) fault(zero ? "zero_stride_output" : "alias_output", p.tensor);
     if (b.address == 0) return;
     for (const auto& [other, o] : buffers_) {
-      if (other == p.tensor || !sound_.count(other) || is_empty(o) || o.address == 0) continue;
+      if (other == p.tensor || !sized_.count(other) || o.address == 0) continue;
       const std::uint64_t end = b.address + static_cast<std::uint64_t>(*bytes_reached(b));
       const std::uint64_t other_end = o.address + static_cast<std::uint64_t>(*bytes_reached(o));
       if (b.address < other_end && o.address < end) fault("overlap", p.tensor);
@@ -313,6 +318,7 @@ class Court {
   std::vector<Part> parts_;
   std::map<int, Buffer> buffers_;
   std::set<int> sound_;  // tensors whose extents and strides may be read
+  std::set<int> sized_;  // of these, the ones with elements and an end in memory
   Dims declared_domain_;
   Verdict verdict_;
 };
