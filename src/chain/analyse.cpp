@@ -407,21 +407,12 @@ class Analyser {
 
   void add_store(const NodeData& n) {
     const TensorData& out = tensor(n.output);
-    const auto m = matrix_or_stop(out);
-    if (m != std::array{c_.declared[0], c_.declared[1], c_.declared[2]})
-      stop(Rule::chain_output_shape, "output " + label_of(out) + " has extents " + graph::text_of(out.dim));
     check_output_layout(out);
-    Role role;
+    Role role;  // a result of products has their shape: no operand that the epilogue accepts widens it
     role.kind = RoleKind::output;
     epilogue_axes(out, role);
     role.operand = operand_of(n.output);
     c_.stores.push_back({.value = value_of_[static_cast<std::size_t>(n.output)], .role = add_role(role)});
-  }
-
-  static std::array<std::int64_t, 3> matrix_or_stop(const TensorData& out) {
-    if (out.dim.size() != 2 && out.dim.size() != 3)
-      stop(Rule::chain_output_shape, "output " + label_of(out) + " has extents " + graph::text_of(out.dim));
-    return matrix(out);
   }
 
   static void check_output_layout(const TensorData& out) {
@@ -441,7 +432,7 @@ class Analyser {
     if (n.compute != out.dtype || (out.dtype != DataType::fp32 && !(out.dtype == DataType::int32 && int_form)))
       stop(Rule::chain_reduction_types, "reduction " + label_of(n) + " (" + std::string(name_of(n.reduction)) + ") computes in " +
                                             std::string(name_of(n.compute)) + " and stores " + std::string(name_of(out.dtype)));
-    const auto m = matrix_or_stop(out);
+    const auto m = matrix(out);
     check_output_layout(out);
     Reduction r;
     r.mode = n.reduction;
