@@ -34,6 +34,7 @@ class CountingLauncher final : public verglas::recipe::Launcher {
     ++launches;
     return {};
   }
+  verglas::Error failure(verglas::Status) const override { return {verglas::ErrorCode::internal, "internal", "never fails"}; }
   mutable int launches = 0;
 };
 
