@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "cuda/context.hpp"
 #include "engine/sm90/problem.hpp"
 
 namespace verglas::sm90 {
@@ -32,23 +33,20 @@ class Sm90Launcher final : public recipe::Launcher {
     threads_ = static_cast<unsigned>(threads_of(config));
     // Declared extents may be ones that nothing is launched for; then every call builds its own block.
     const bool empty = declared_[2].extent[0] == 0 || declared_[2].extent[1] == 0 || declared_[2].extent[2] == 0;
+    const cuda::CurrentContext here(driver_, context_);  // hazard: maps cannot be encoded without a context
     prepared_ = !empty && build(prototype_, declared_[0], declared_[1], declared_[2]) == cuda::CUDA_SUCCESS;
   }
 
   Status launch(const recipe::Binding& b, const recipe::Call& call) const noexcept override {
-    const RoleView& a = b.role[roles_.a];
-    const RoleView& w = b.role[roles_.b];
-    const RoleView& d = b.role[roles_.d];
-    if (d.reach == 0) return {};
-    ParameterBlock block;
-    cuda::CUresult code = cuda::CUDA_SUCCESS;
-    if (prepared_ && same_layout(a, declared_[0]) && same_layout(w, declared_[1]) && same_layout(d, declared_[2])) {
-      block = prototype_;
-      code = readdress(block, a.data, w.data, d.data);
-    } else {
-      code = build(block, a, w, d);
-    }
-    return code == cuda::CUDA_SUCCESS ? enqueue(block, call.stream) : failed(code);
+    if (b.role[roles_.d].reach == 0) return {};
+    // A thread that has no context yet borrows the plan's for this call (a fresh thread of a framework, for one).
+    cuda::CUcontext now = nullptr;
+    driver_.cuCtxGetCurrent(&now);
+    if (now == context_) return prepare_and_enqueue(b, call);
+    if (const cuda::CUresult code = driver_.cuCtxPushCurrent(context_); code != cuda::CUDA_SUCCESS) return failed(code);
+    const Status status = prepare_and_enqueue(b, call);
+    driver_.cuCtxPopCurrent(&now);
+    return status;
   }
 
   Device current_device(Device plan) const noexcept override {
@@ -65,6 +63,21 @@ class Sm90Launcher final : public recipe::Launcher {
   }
 
  private:
+  Status prepare_and_enqueue(const recipe::Binding& b, const recipe::Call& call) const noexcept {
+    const RoleView& a = b.role[roles_.a];
+    const RoleView& w = b.role[roles_.b];
+    const RoleView& d = b.role[roles_.d];
+    ParameterBlock block;
+    cuda::CUresult code = cuda::CUDA_SUCCESS;
+    if (prepared_ && same_layout(a, declared_[0]) && same_layout(w, declared_[1]) && same_layout(d, declared_[2])) {
+      block = prototype_;
+      code = readdress(block, a.data, w.data, d.data);
+    } else {
+      code = build(block, a, w, d);
+    }
+    return code == cuda::CUDA_SUCCESS ? enqueue(block, call.stream) : failed(code);
+  }
+
   static Status failed(cuda::CUresult code) noexcept { return {ErrorCode::driver_failed, -1, static_cast<std::int32_t>(code)}; }
 
   cuda::CUresult encode(cuda::CUtensorMap& map, const MapRequest& r) const noexcept {
@@ -132,14 +145,7 @@ class Sm90Launcher final : public recipe::Launcher {
     launch.attrs = &attribute;
     launch.numAttrs = config_.programmatic ? 1U : 0U;
     void* parameters[] = {&block};
-    // A thread that has no context yet borrows the plan's for this call (a fresh thread of a framework, for one).
-    cuda::CUcontext now = nullptr;
-    driver_.cuCtxGetCurrent(&now);
-    const bool borrow = now != context_;
-    if (borrow)
-      if (const cuda::CUresult code = driver_.cuCtxPushCurrent(context_); code != cuda::CUDA_SUCCESS) return failed(code);
     const cuda::CUresult code = driver_.cuLaunchKernelEx(&launch, function_, parameters, nullptr);
-    if (borrow) driver_.cuCtxPopCurrent(&now);
     return code == cuda::CUDA_SUCCESS ? Status{} : failed(code);
   }
 

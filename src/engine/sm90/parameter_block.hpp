@@ -50,7 +50,7 @@ struct alignas(64) ParameterBlock {
   std::uint32_t tiles = 0, full_groups = 0;
   Divisor tiles_of_batch, tiles_of_group, group, last_group;
   std::int32_t k_first = 0;
-  std::uint32_t reserved = 0;
+  std::int32_t d_columns = 0;
 };
 inline constexpr std::size_t kEpilogueOffset = 832;
 

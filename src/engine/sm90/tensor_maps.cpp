@@ -136,12 +136,14 @@ MapRequest map_of_a(const KernelConfig& c, const Problem& p) {
 MapRequest map_of_b(const KernelConfig& c, const Problem& p) {
   return map_of_input(c, p.b, c.b_major, c.block_n, p.n, p.k, p.batches);
 }
+std::int64_t mapped_columns(const KernelConfig& c, std::int64_t n) noexcept { return n - n % (16 / bytes_of(c.output)); }
+
 MapRequest map_of_d(const KernelConfig& c, const Problem& p, int width) {
   const auto swizzle = width == 128  ? cuda::CU_TENSOR_MAP_SWIZZLE_128B
                        : width == 64 ? cuda::CU_TENSOR_MAP_SWIZZLE_64B
                                      : cuda::CU_TENSOR_MAP_SWIZZLE_32B;
-  return request(c.output, p.d.address, p.n, p.m, p.d.row_stride, p.batches, p.d.batch_stride,
-                 static_cast<std::uint32_t>(width / bytes_of(c.output)), 64, swizzle);
+  return request(c.output, p.d.address, std::max<std::int64_t>(1, mapped_columns(c, p.n)), p.m, p.d.row_stride, p.batches,
+                 p.d.batch_stride, static_cast<std::uint32_t>(width / bytes_of(c.output)), 64, swizzle);
 }
 
 bool stores_width(const KernelConfig& c, int width) noexcept {
@@ -163,6 +165,7 @@ ParameterBlock make_block(const KernelConfig& c, const Problem& p, int group, bo
   b.k = static_cast<std::int32_t>(p.k);
   b.batches = static_cast<std::int32_t>(p.batches);
   b.k_blocks = static_cast<std::int32_t>(std::max<std::int64_t>(1, ceil_div(p.k, block_k(c))));  // k = 0: one block of zeros
+  b.d_columns = static_cast<std::int32_t>(mapped_columns(c, p.n));
   if (p.k == 0) b.k_first = 1 << 30;
   b.a_batch_step = p.a.batch_stride == 0 || p.batches == 1 ? 0 : 1;
   b.b_batch_step = p.b.batch_stride == 0 || p.batches == 1 ? 0 : 1;

@@ -49,6 +49,8 @@ void fit_operands(KernelConfig& config, const Problem& problem);
 
 MapRequest map_of_a(const KernelConfig& config, const Problem& problem);
 MapRequest map_of_b(const KernelConfig& config, const Problem& problem);
+/// Columns of D that the copy engine stores: whole pieces of 16 bytes, since it clips a store at those and not at elements.
+std::int64_t mapped_columns(const KernelConfig& config, std::int64_t n) noexcept;
 /// `width`: 128, 64 or 32 bytes a row of the box.
 MapRequest map_of_d(const KernelConfig& config, const Problem& problem, int width);
 /// True where the drain of this configuration stores boxes of that width.

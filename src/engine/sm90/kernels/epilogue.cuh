@@ -77,6 +77,22 @@ VG_DEVICE void store_by_threads(uint32 chunk, const View& view, int batch, int r
   }
 }
 
+/// The columns behind the last whole 16 bytes of a row, from a staged chunk that has them. The copy engine clips a store at whole
+/// pieces of 16 bytes, not at elements: it would write into the gap between rows.
+template <class C, int WIDTH>
+VG_DEVICE void store_tail(uint32 chunk, const Parameters& p, int batch, int row, int col) {
+  constexpr int MOST = 16 / C::OUTPUT_BYTES;  // a tail is shorter
+  using Element = Piece<C::OUTPUT_BYTES>;
+  const int element = static_cast<int>(threadIdx.x) % MOST, column = p.d_columns + element;
+  if (column >= p.n) return;
+  Element* to = static_cast<Element*>(p.d_view.address) + batch * p.d_view.batch_stride + column;
+  for (int line = static_cast<int>(threadIdx.x) % 128 / MOST; line < 64 && row + line < p.m; line += 128 / MOST) {
+    Element value;
+    load_shared(chunk + swizzled<WIDTH>(line, (column - col) * C::OUTPUT_BYTES), value);
+    to[(row + line) * p.d_view.outer_stride] = value;
+  }
+}
+
 /// Barrier of one consumer warpgroup.
 VG_DEVICE void consumer_sync(int consumer) {
   if (consumer == 0) {
@@ -171,7 +187,12 @@ class Drain {
     const int width = chunk_width<L>(c), first = col + chunk_start<L>(c) / C::OUTPUT_BYTES;
     if constexpr (C::D_PIECE == 0) {
       const TensorMap* map = width == 128 ? &p_.d : width == 64 ? &p_.d_half : &p_.d_quarter;
-      if (leader()) tma_store(map, chunk, first, row, batch);
+      if (leader() && first < p_.d_columns) tma_store(map, chunk, first, row, batch);
+      if (p_.d_columns < p_.n && first <= p_.d_columns && p_.d_columns < first + width / C::OUTPUT_BYTES) {
+        if (width == 128) store_tail<C, 128>(chunk, p_, batch, row, first);
+        if (width == 64) store_tail<C, 64>(chunk, p_, batch, row, first);
+        if (width == 32) store_tail<C, 32>(chunk, p_, batch, row, first);
+      }
     } else {
       if (width == 128) store_by_threads<C, 128>(chunk, p_.d_view, batch, row, first, p_.m, p_.n);
       if (width == 64) store_by_threads<C, 64>(chunk, p_.d_view, batch, row, first, p_.m, p_.n);

@@ -27,7 +27,7 @@ struct alignas(64) Parameters {
   uint32 tiles, full_groups;        // groups of raster_group tiles of the fast dimension
   Divisor tiles_of_batch, tiles_of_group, group, last_group;
   int k_first;                      // coordinate of the first k: beyond the maps when K = 0, so that every box is zeros and nothing is read
-  uint32 reserved;
+  int d_columns;                    // columns that the maps of D store; threads store the others
 };
 
 static_assert(sizeof(TensorMap) == 128 && sizeof(View) == 32 && sizeof(Divisor) == 12);
