@@ -2,6 +2,7 @@
 
 import ml_dtypes
 import numpy as np
+import pytest
 import verglas
 
 BF16 = ml_dtypes.bfloat16
@@ -66,3 +67,12 @@ def one_matmul(a, b, out_dtype=np.float32, epilogue=None, **options):
 
 def address(array):
     return array.__array_interface__["data"][0]
+
+
+def refused(rule, call, out, error=verglas.InvalidCallError):
+    """The call breaks this rule and has written nothing."""
+    with pytest.raises(error) as caught:
+        call()
+    assert caught.value.rule == rule, caught.value
+    assert out.untouched()
+    return caught.value

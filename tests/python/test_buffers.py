@@ -10,8 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import verglas
-from support import BF16, Output, address, declare, integers, one_matmul, strided
-from test_pack import refused
+from support import BF16, Output, address, declare, integers, one_matmul, refused, strided
 
 A, B = integers((1, 4, 6), 1), integers((1, 6, 5), 2)
 EXACT = A @ B

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import verglas
-from support import Output, address, declare, integers, one_matmul
+from support import Output, address, declare, integers, one_matmul, refused
 
 A, B = integers((1, 4, 6), 1), integers((1, 6, 5), 2)
 EXACT = A @ B
@@ -27,14 +27,6 @@ def scaled():
     y = graph.mul(graph.matmul(a, b), scale).set_output(True).set_name("y")
     graph.build()
     return graph, a, b, scale, y
-
-
-def refused(rule, call, out, error=verglas.InvalidCallError):
-    with pytest.raises(error) as caught:
-        call()
-    assert caught.value.rule == rule, caught.value
-    assert out.untouched()
-    return caught.value
 
 
 def test_keys_are_tensors_uids_or_names(out):
