@@ -54,8 +54,8 @@ VG_DEVICE void gemm(const Parameters& p, Epilogue epilogue) {
     const int first_row_block = C::PINGPONG ? 0 : consumer * L::M_BLOCKS;
     typename Wgmma::Accumulator acc[L::M_BLOCKS][C::BLOCK_N / 2];
     if constexpr (C::PINGPONG) {
-      // Needed for right results, not for speed: a parity cannot tell phase n from n + 2, so a consumer may wait for its stages only
-      // once the other has waited for all of its own.
+      // Needed for right results, not for speed: a parity cannot tell phase n from n + 2, so a consumer may wait for its stages
+      // only once the other has waited for all of its own.
       barrier_wait(L::order(smem, consumer), turn);
       turn ^= 1;
     }

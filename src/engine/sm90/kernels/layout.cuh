@@ -10,7 +10,7 @@ namespace vg {
 ///   ... + STAGING_BYTES        barriers: full[STAGES], empty[STAGES], order[2]
 template <class C>
 struct Layout {
-  static constexpr int LINE = 128;                      // bytes; one k-block of a row, or 64 elements along MN
+  static constexpr int LINE = 128;  // bytes; one k-block of a row, or 64 elements along MN
   static constexpr int BLOCK_K = LINE / C::INPUT_BYTES;
   static constexpr int M_BLOCKS = C::BLOCK_M / 64 / (C::PINGPONG ? 1 : C::CONSUMERS);  // wgmma row blocks a consumer holds
   static constexpr int A_LINES = C::BLOCK_M;
@@ -20,11 +20,11 @@ struct Layout {
   static constexpr int STAGE_BYTES = A_BYTES + B_BYTES;
 
   static constexpr int CHUNK_BYTES = 64 * LINE;
-  static constexpr int ROW_BYTES = C::BLOCK_N * C::OUTPUT_BYTES;            // of a tile of D
-  static constexpr int FULL_CHUNKS = ROW_BYTES / LINE;                      // 128 bytes a row
-  static constexpr int HALF = ROW_BYTES % LINE / 64;                        // then one of 64 and one of 32
+  static constexpr int ROW_BYTES = C::BLOCK_N * C::OUTPUT_BYTES;  // of a tile of D
+  static constexpr int FULL_CHUNKS = ROW_BYTES / LINE;            // 128 bytes a row
+  static constexpr int HALF = ROW_BYTES % LINE / 64;              // then one of 64 and one of 32
   static constexpr int QUARTER = ROW_BYTES % 64 / 32;
-  static constexpr int CHUNKS = FULL_CHUNKS + HALF + QUARTER;               // of one row block
+  static constexpr int CHUNKS = FULL_CHUNKS + HALF + QUARTER;  // of one row block
   static constexpr bool WHOLE_TILE_STAGED = C::STORE_BUFFERS >= CHUNKS * M_BLOCKS;
   static constexpr int STAGING = STAGE_BYTES * C::STAGES;
   static constexpr int STAGING_BYTES = C::CONSUMERS * C::STORE_BUFFERS * CHUNK_BYTES;
@@ -36,7 +36,7 @@ struct Layout {
   static constexpr bool ANY_COPIED = A_COPIED || B_COPIED, ANY_TMA = !A_COPIED || !B_COPIED;
   static constexpr int TMA_BYTES = (A_COPIED ? 0 : A_BYTES) + (B_COPIED ? 0 : B_BYTES);  // a stage
   static constexpr int FULL_ARRIVALS = (ANY_TMA ? 1 : 0) + (ANY_COPIED ? 4 : 0);
-  static constexpr int EMPTY_ARRIVALS = 4 * (C::PINGPONG ? 1 : C::CONSUMERS);             // warps that read a stage
+  static constexpr int EMPTY_ARRIVALS = 4 * (C::PINGPONG ? 1 : C::CONSUMERS);  // warps that read a stage
 
   static_assert(C::BLOCK_M % 64 == 0 && C::BLOCK_M <= 256 && C::BLOCK_N % 16 == 0 && C::BLOCK_N <= 256);
   static_assert(C::BLOCK_M % (64 * (C::PINGPONG ? 1 : C::CONSUMERS)) == 0 && (!C::PINGPONG || C::CONSUMERS == 2));

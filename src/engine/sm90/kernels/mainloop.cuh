@@ -4,8 +4,8 @@
 
 namespace vg {
 
-/// The sum over k of one tile. `Wgmma` is generated: `multiply` issues fence, the k-steps of one 128-byte k-block, and commit as one
-/// statement; `settle` names every accumulator, so that no use of one moves above the last wait.
+/// The sum over k of one tile. `Wgmma` is generated: `multiply` issues fence, the k-steps of one 128-byte k-block, and commit as
+/// one statement; `settle` names every accumulator, so that no use of one moves above the last wait.
 ///   acc   M_BLOCKS row blocks of 64 by BLOCK_N; register i of thread t (w = t / 32, l = t % 32) holds
 ///         row 16w + l/4 + 8(i/2 % 2), column 8(i/4) + 2(l % 4) + i%2
 /// One group stays in flight: stage s is released once the products of stage s + 1 have been issued and those of s are done.
@@ -17,7 +17,8 @@ VG_DEVICE void multiply_tile(typename Wgmma::Accumulator (&acc)[Layout<C>::M_BLO
   int previous = 0;
   for (int k_block = 0; k_block < k_blocks; ++k_block) {
     barrier_wait(L::full(smem, ring.stage), ring.phase);  // acquires what the copy engine wrote
-    const uint32 a = smem + ring.stage * L::STAGE_BYTES + first_row_block * 8192, b = smem + ring.stage * L::STAGE_BYTES + L::A_BYTES;
+    const uint32 a = smem + ring.stage * L::STAGE_BYTES + first_row_block * 8192,
+                 b = smem + ring.stage * L::STAGE_BYTES + L::A_BYTES;
     // K-major: groups of 8 rows lie 1024 bytes apart. MN-major: groups of 8 k lie 1024 apart, blocks of 64 along MN 8192.
     const uint64 a_matrix = matrix_descriptor(a, C::A_K_MAJOR ? 16 : 8192, 1024);
     const uint64 b_matrix = matrix_descriptor(b, C::B_K_MAJOR ? 16 : 8192, 1024);

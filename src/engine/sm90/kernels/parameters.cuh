@@ -9,7 +9,8 @@ struct Divisor {
 };
 VG_DEVICE uint32 divide(uint32 x, const Divisor& d) { return static_cast<uint32>(uint64{x} * d.multiplier >> d.shift); }
 
-/// An operand that the copy engine cannot reach. Strides in elements; `inner` is the dimension that is contiguous in shared memory.
+/// An operand that the copy engine cannot reach. Strides in elements; `inner` is the dimension that is contiguous in shared
+/// memory.
 struct View {
   void* address;
   int64 outer_stride, inner_stride, batch_stride;
@@ -17,17 +18,17 @@ struct View {
 
 /// Mirror of ParameterBlock in parameter_block.hpp; the offsets below are asserted on both sides.
 struct alignas(64) Parameters {
-  TensorMap a, b;                   // loads
-  TensorMap d, d_half, d_quarter;   // stores of 128, 64 and 32 bytes a row
-  View a_view, b_view, d_view;      // for the loader and the store that go without maps
+  TensorMap a, b;                  // loads
+  TensorMap d, d_half, d_quarter;  // stores of 128, 64 and 32 bytes a row
+  View a_view, b_view, d_view;     // for the loader and the store that go without maps
   int m, n, k, batches;
-  int k_blocks;                     // ceil(k / BLOCK_K)
-  int a_batch_step, b_batch_step;   // 0: one matrix for all batches
-  int swap_raster;                  // 1: groups run along n
-  uint32 tiles, full_groups;        // groups of raster_group tiles of the fast dimension
+  int k_blocks;                    // ceil(k / BLOCK_K)
+  int a_batch_step, b_batch_step;  // 0: one matrix for all batches
+  int swap_raster;                 // 1: groups run along n
+  uint32 tiles, full_groups;       // groups of raster_group tiles of the fast dimension
   Divisor tiles_of_batch, tiles_of_group, group, last_group;
-  int k_first;                      // coordinate of the first k: beyond the maps when K = 0, so that every box is zeros and nothing is read
-  int d_columns;                    // columns that the maps of D store; threads store the others
+  int k_first;    // coordinate of the first k: beyond the maps when K = 0, so that every box is zeros and nothing is read
+  int d_columns;  // columns that the maps of D store; threads store the others
 };
 
 static_assert(sizeof(TensorMap) == 128 && sizeof(View) == 32 && sizeof(Divisor) == 12);

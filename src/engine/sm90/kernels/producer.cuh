@@ -81,8 +81,10 @@ VG_DEVICE void produce(const Parameters& p, uint32 smem) {
         if constexpr (!L::B_COPIED) load_by_map<C, L::B_LINES, C::B_K_MAJOR>(b, &p.b, full, n, k, tile.batch * p.b_batch_step);
       }
       if constexpr (L::ANY_COPIED) {
-        if constexpr (L::A_COPIED) load_by_threads<C, L::A_LINES, C::A_K_MAJOR, C::A_PIECE>(a, p.a_view, m, k, tile.batch, p.m, p.k);
-        if constexpr (L::B_COPIED) load_by_threads<C, L::B_LINES, C::B_K_MAJOR, C::B_PIECE>(b, p.b_view, n, k, tile.batch, p.n, p.k);
+        if constexpr (L::A_COPIED)
+          load_by_threads<C, L::A_LINES, C::A_K_MAJOR, C::A_PIECE>(a, p.a_view, m, k, tile.batch, p.m, p.k);
+        if constexpr (L::B_COPIED)
+          load_by_threads<C, L::B_LINES, C::B_K_MAJOR, C::B_PIECE>(b, p.b_view, n, k, tile.batch, p.n, p.k);
         fence_async_proxy();
         __syncwarp();
         if (threadIdx.x % 32 == 0) barrier_arrive(full);

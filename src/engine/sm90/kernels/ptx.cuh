@@ -57,20 +57,19 @@ VG_DEVICE void warpgroup_sync() {
 
 // ---- bulk tensor copies ------------------------------------------------------------------------------------------------
 
-VG_DEVICE void prefetch_map(const TensorMap* map) {
-  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
-}
+VG_DEVICE void prefetch_map(const TensorMap* map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
 /// Box at (x, y, z), inner coordinate first. What lies outside the tensor arrives as zeros and counts as delivered.
 VG_DEVICE void tma_load(uint32 to, const TensorMap* map, uint32 barrier, int x, int y, int z) {
   asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(to),
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(
+          to),
       "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z)
       : "memory");
 }
 /// What lies outside the tensor is not written.
 VG_DEVICE void tma_store(const TensorMap* map, uint32 from, int x, int y, int z) {
-  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map), "r"(from), "r"(x),
-               "r"(y), "r"(z)
+  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map), "r"(from),
+               "r"(x), "r"(y), "r"(z)
                : "memory");
 }
 /// Groups belong to the thread that commits them: the same thread has to wait.
