@@ -4,8 +4,8 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <memory>
+#include <system_error>
 
 #include "base/rules.hpp"
 
@@ -23,7 +23,7 @@ std::string who(const std::string& path) { return "file '" + path + "'"; }
 
 std::string read_file(const std::string& path, std::int64_t limit) {
   const File file(std::fopen(path.c_str(), "rb"));
-  if (!file) throw broken(Rule::file_open, who(path), std::strerror(errno), "a file that can be read");
+  if (!file) throw broken(Rule::file_open, who(path), system_words(errno), "a file that can be read");
   struct stat s{};
   if (fstat(fileno(file.get()), &s) != 0 || !S_ISREG(s.st_mode))
     throw broken(Rule::file_open, who(path), "something that is no ordinary file", "an ordinary file");
@@ -37,12 +37,14 @@ std::string read_file(const std::string& path, std::int64_t limit) {
 
 void write_file(const std::string& path, std::string_view content) {
   File file(std::fopen(path.c_str(), "wb"));
-  if (!file) throw broken(Rule::file_write, who(path), std::strerror(errno), "a file that can be written");
+  if (!file) throw broken(Rule::file_write, who(path), system_words(errno), "a file that can be written");
   const bool written = std::fwrite(content.data(), 1, content.size(), file.get()) == content.size();
   const int why = errno;
   if (std::fclose(file.release()) != 0 || !written)
-    throw broken(Rule::file_write, who(path), std::strerror(written ? errno : why),
+    throw broken(Rule::file_write, who(path), system_words(written ? errno : why),
                  std::to_string(content.size()) + " bytes written");
 }
+
+std::string system_words(int error) { return std::generic_category().message(error); }
 
 }  // namespace verglas

@@ -9,5 +9,7 @@ namespace verglas {
 std::string read_file(const std::string& path, std::int64_t limit);
 /// Writes or replaces a file. Throws file.write; what was there before may be gone then.
 void write_file(const std::string& path, std::string_view content);
+/// What the system calls an errno: strerror for any number of threads.
+std::string system_words(int error);
 
 }  // namespace verglas

@@ -7,7 +7,6 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <limits>
 #include <memory>
 
@@ -202,7 +201,7 @@ NpyHeader parse_npy_header(std::string_view first, const std::string& name) {
 
 NpyArray read_npy(const std::string& path) {
   const std::unique_ptr<std::FILE, Close> file(std::fopen(path.c_str(), "rb"));
-  if (!file) throw broken(Rule::file_open, who(path), std::strerror(errno), "a file that can be read");
+  if (!file) throw broken(Rule::file_open, who(path), system_words(errno), "a file that can be read");
   struct stat s{};
   if (fstat(fileno(file.get()), &s) != 0 || !S_ISREG(s.st_mode))
     throw broken(Rule::file_open, who(path), "something that is no ordinary file", "an ordinary file");

@@ -8,10 +8,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <ctime>
 
 #include "base/atomic_publish.hpp"
+#include "base/file.hpp"
 
 namespace verglas::jit {
 namespace {
@@ -19,8 +19,6 @@ namespace {
 constexpr std::uint64_t kMostEntryBytes = std::uint64_t{256} << 20;
 constexpr std::time_t kDay = 24 * 60 * 60;
 constexpr std::time_t kLeftoverAge = 60 * 60;  // no writer takes an hour
-
-std::string words(int error) { return std::strerror(error); }
 
 bool is_entry(std::string_view name) {
   return name.size() == 64 + 4 && name.ends_with(".vgk") && name.find_first_not_of("0123456789abcdef") == 64;
@@ -86,14 +84,14 @@ void KernelCache::open_folder() {
   folder_fd_ = ::open(settings_.folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder_fd_ < 0) {
     const int error = errno;
-    state_.why_not =
-        fmt::format("{} cannot be {}: {}", settings_.folder, made != 0 ? "created" : "opened", words(made != 0 ? made : error));
+    state_.why_not = fmt::format("{} cannot be {}: {}", settings_.folder, made != 0 ? "created" : "opened",
+                                 system_words(made != 0 ? made : error));
     return;
   }
   struct stat s{};
   std::string refusal;
   if (::fstat(folder_fd_, &s) != 0)
-    refusal = words(errno);
+    refusal = system_words(errno);
   else if (s.st_uid != ::geteuid())
     refusal = fmt::format("it belongs to user {}, not {}", s.st_uid, ::geteuid());
   else if ((s.st_mode & 022) != 0)
@@ -106,7 +104,7 @@ void KernelCache::open_folder() {
   }
   state_.readable = true;
   state_.writable = ::faccessat(folder_fd_, ".", W_OK, AT_EACCESS) == 0;
-  if (!state_.writable) state_.why_not = fmt::format("{} cannot be written: {}", settings_.folder, words(errno));
+  if (!state_.writable) state_.why_not = fmt::format("{} cannot be written: {}", settings_.folder, system_words(errno));
 }
 
 /// The bytes of a file that this user alone can have written; none otherwise, and `fault` says why unless there is no file.
@@ -114,13 +112,13 @@ std::optional<std::string> KernelCache::read_file(const std::string& name, std::
   // O_NONBLOCK: a pipe of that name must not hold us up.
   const int fd = ::openat(folder_fd_, name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (fd < 0) {
-    if (errno != ENOENT) *fault = words(errno);
+    if (errno != ENOENT) *fault = system_words(errno);
     return std::nullopt;
   }
   std::optional<std::string> out;
   struct stat s{};
   if (::fstat(fd, &s) != 0)
-    *fault = words(errno);
+    *fault = system_words(errno);
   else if (!S_ISREG(s.st_mode))
     *fault = "is not a file";
   else if (s.st_uid != ::geteuid())
@@ -200,7 +198,7 @@ void KernelCache::store(std::string_view key, const CompiledKernel& kernel) {
     }
     const std::lock_guard lock(mutex_);
     ++state_.store_failures;
-    state_.why_not = fmt::format("{} cannot be written: {}", settings_.folder, words(error));
+    state_.why_not = fmt::format("{} cannot be written: {}", settings_.folder, system_words(error));
   }
   keep_in_memory(key, std::move(bytes));
 }

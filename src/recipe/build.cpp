@@ -25,7 +25,7 @@ RoleFact fact_of(const chain::FusionChain& c, const chain::Role& role) {
 
 class Builder {
  public:
-  Builder(const chain::FusionChain& c, const Requirements& q) : c_(c), q_(q) {
+  Builder(const chain::FusionChain& c, const Requirements& q) : q_(q) {
     r_.declared = c.declared;
     r_.device = q.device;
     r_.workspace = q.workspace;
@@ -128,7 +128,6 @@ class Builder {
     each_role(is_stored, Rule::call_output_alias, CheckKind::injective);
   }
 
-  const chain::FusionChain& c_;
   const Requirements& q_;
   Recipe r_;
 };

@@ -5,10 +5,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <memory>
 
+#include "base/file.hpp"
 #include "base/rules.hpp"
 #include "verglas/explain.hpp"
 
@@ -76,7 +77,7 @@ void write_svg(const std::string& dot, const std::string& path) {
   const std::unique_ptr<std::FILE, Close> file(std::tmpfile());
   if (!file || std::fwrite(dot.data(), 1, dot.size(), file.get()) != dot.size() || std::fflush(file.get()) != 0 ||
       std::fseek(file.get(), 0, SEEK_SET) != 0)
-    throw broken(Rule::file_write, "temporary file", std::strerror(errno), "room for the drawing");
+    throw broken(Rule::file_write, "temporary file", system_words(errno), "room for the drawing");
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, fileno(file.get()), STDIN_FILENO);
@@ -86,7 +87,7 @@ void write_svg(const std::string& dot, const std::string& path) {
   const int failed = posix_spawnp(&child, "dot", &actions, nullptr, arguments, environ);
   posix_spawn_file_actions_destroy(&actions);
   if (failed != 0)
-    throw broken(Rule::tool_graphviz, "--svg", fmt::format("no program dot ({})", std::strerror(failed)),
+    throw broken(Rule::tool_graphviz, "--svg", fmt::format("no program dot ({})", system_words(failed)),
                  "Graphviz (Debian: apt install graphviz), or --dot FILE instead");
   int status = 0;
   waitpid(child, &status, 0);
