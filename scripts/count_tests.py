@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Adds up JUnit files (ctest --output-junit, pytest --junitxml) and prints each skip reason once, then one line of totals.
 
-usage: count_tests.py [--also-passed N] [--status S] FILE...
+usage: count_tests.py [--also-passed N] [--also-failed NAME]... [--status S] FILE...
 A status other than 0 of the run itself, where no file says what failed, counts as one failure.
 Exit status 1 when something failed, or nothing ran.
 """
@@ -53,10 +53,12 @@ def count(files):
 def main(argv):
     parser = argparse.ArgumentParser()
     parser.add_argument("--also-passed", type=int, default=0)
+    parser.add_argument("--also-failed", action="append", default=[], metavar="NAME")
     parser.add_argument("--status", type=int, default=0)
     parser.add_argument("files", nargs="*")
     args = parser.parse_args(argv)
     passed, failed, skips = count(args.files)
+    failed += args.also_failed
     passed, failures = passed + args.also_passed, len(failed) or int(args.status != 0)
     for name in failed:
         print(f"failed: {name}")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Everything that can be checked on this machine, in this order, stopping at the first red:
+# Everything that can be checked on this machine, in this order; what is red stops only what needs it:
 # hooks, build, unit and refusal tests, sanitizers, fuzzers, JIT, properties, GPU, Python, examples, installation.
 # The last line counts what passed, failed and was skipped; above it stands each reason for a skip.
 #   VERGLAS_SLOW=1         more generated cases           VERGLAS_REQUIRE=gpu,torch   a skip for want of these is a failure
@@ -9,20 +9,25 @@ export PYTHONDONTWRITEBYTECODE=1 CTEST_PARALLEL_LEVEL=${CTEST_PARALLEL_LEVEL:-$(
 RESULTS=$ROOT/build/results
 rm -rf "$RESULTS"
 mkdir -p "$RESULTS"
-checks=0
+set +e # from here on a red stage is counted and is not the end
+checks=0 red=()
 
-# Ends the run, whatever ended it, with the count.
+# Ends the run, whatever ended it, with the count. A red stage is named by the tests in its JUnit file, or by itself.
 finish() {
-  local status=$?
+  local status=$? name failed=()
   trap - EXIT
   printf '\n'
   shopt -s nullglob
-  python3 scripts/count_tests.py --also-passed "$checks" --status "$status" "$RESULTS"/*.xml || status=1
+  for name in "${red[@]}"; do
+    status=1
+    [ -f "$RESULTS/$name.xml" ] || failed+=("--also-failed=$name")
+  done
+  python3 scripts/count_tests.py --also-passed "$checks" "${failed[@]}" --status "$status" "$RESULTS"/*.xml || status=1
   exit "$status"
 }
 trap finish EXIT
 
-# stage NAME COMMAND...: the output is shown only when the command fails, and then the run ends.
+# stage NAME COMMAND...: the output is shown only when the command fails. Its status says whether the command did.
 stage() {
   local name=$1 start=$SECONDS
   shift
@@ -30,52 +35,49 @@ stage() {
     printf '   %-18s passed in %s s\n' "$name" $((SECONDS - start))
   else
     tail -n 300 "$RESULTS/$name.log"
-    printf '   %-18s failed; all of it is in %s\n' "$name" "$RESULTS/$name.log"
-    exit 1
+    printf '   %-18s failed after %s s; all of it is in %s\n' "$name" $((SECONDS - start)) "$RESULTS/$name.log"
+    red+=("$name")
+    return 1
   fi
 }
 
 # check NAME COMMAND...: a stage that counts as one test. The others are counted from their JUnit files.
 check() {
-  stage "$@"
+  stage "$@" || return 1
   checks=$((checks + 1))
 }
 
-# tests NAME PRESET CHOICE...: the ctest tests that these options choose, in that preset's build. None of them is no failure.
+# tests NAME PRESET CHOICE...: the ctest tests that these options choose, in that preset's build. To find none is a failure.
 tests() {
   local name=$1 preset=$2
   shift 2
-  stage "$name" ctest --test-dir "build/$preset" "$@" --no-tests=ignore --timeout 900 --output-on-failure \
+  stage "$name" ctest --test-dir "build/$preset" "$@" --no-tests=error --timeout 900 --output-on-failure \
     --test-output-size-passed 20000 --output-junit "$RESULTS/$name.xml"
 }
 
 # sanitized PRESET LABELS: builds the programs of these labels under a sanitizer and runs them.
 sanitized() {
   local preset=$1 labels=$2 label targets=()
-  for label in ${labels//|/ }; do
-    compgen -G "tests/$label/*" >/dev/null && targets+=("verglas_test_$label")
-  done
-  check "$preset-configure" cmake --preset "$preset"
-  check "$preset-build" cmake --build "build/$preset" --target "${targets[@]}"
-  tests "$preset" "$preset" -L "^($labels)\$"
+  for label in ${labels//|/ }; do targets+=("verglas_test_$label"); done
+  check "$preset-configure" cmake --preset "$preset" &&
+    check "$preset-build" cmake --build "build/$preset" --target "${targets[@]}" &&
+    tests "$preset" "$preset" -L "^($labels)\$"
 }
 
 fuzz() {
-  compgen -G "tests/fuzz/*.cpp" >/dev/null || return 0
-  check fuzz-configure cmake --preset fuzz -DVERGLAS_FUZZ_RUNS="$([ -n "${VERGLAS_SLOW:-}" ] && echo 1000000 || echo 20000)"
-  check fuzz-build cmake --build build/fuzz
-  tests fuzz fuzz -L '^fuzz$'
+  check fuzz-configure cmake --preset fuzz -DVERGLAS_FUZZ_RUNS="$([ -n "${VERGLAS_SLOW:-}" ] && echo 1000000 || echo 20000)" &&
+    check fuzz-build cmake --build build/fuzz &&
+    tests fuzz fuzz -L '^fuzz$'
 }
 
 python_tests() {
-  compgen -G "tests/python/test_*.py" >/dev/null || return 0
   "$VENV/bin/python" -m pytest tests/python --junitxml="$RESULTS/python.xml" -q -p no:cacheprovider
 }
 
 say hooks
 for hook in clang-format ruff shellcheck json includes; do check "$hook" scripts/hooks.sh "$hook"; done
 say build
-check build build_release
+check build build_release || exit 1
 say tests
 tests fast release -L '^(unit|refusal)$'
 if [ "${VERGLAS_SANITIZE:-1}" = 1 ]; then
