@@ -43,6 +43,7 @@ std::vector<KernelConfig> flavors() {
     add([](KernelConfig& k) { k.input = k.output = DataType::fp16; });
     add([](KernelConfig& k) { k.output = DataType::fp32; });
     add([](KernelConfig& k) { k.a_path = k.b_path = k.d_path = Path::bytes2; });
+    add([](KernelConfig& k) { k.a_path = k.b_path = k.d_path = Path::bytes16; });
     add([](KernelConfig& k) { k.output = DataType::fp32, k.d_path = Path::bytes4; });
     add([](KernelConfig& k) { k.a_path = Path::bytes8, k.b_major = Major::mn; });
   }

@@ -13,6 +13,8 @@ int chunks_of_row_block(const KernelConfig& c) {
   return bytes / 128 + bytes % 128 / 64 + bytes % 64 / 32;
 }
 
+bool copies(const KernelConfig& c) { return c.a_path != Path::tma || c.b_path != Path::tma; }
+
 char letter(Major m) { return m == Major::k ? 'k' : 'n'; }
 
 std::string path_suffix(const KernelConfig& c) {
@@ -35,11 +37,17 @@ int entry_registers(const KernelConfig& c) noexcept {
   const int share = kRegistersPerSm / threads_of(c) / 8 * 8;
   return share < 255 ? share : 255;
 }
+// setmaxnreg hands out the pool of entry registers times warpgroups anew, in steps of 8: 3 x 168 = 504 and 4 x 128 = 512. Threads
+// that copy an operand hold pieces and addresses; one lane that asks for boxes needs little.
 int producer_registers(const KernelConfig& c) noexcept {
-  return c.consumers == 1 ? entry_registers(c) : c.consumers == 2 ? 40 : 32;
+  if (c.consumers == 1) return entry_registers(c);
+  if (copies(c)) return c.consumers == 2 ? 88 : 80;
+  return c.consumers == 2 ? 40 : 32;
 }
 int consumer_registers(const KernelConfig& c) noexcept {
-  return c.consumers == 1 ? entry_registers(c) : c.consumers == 2 ? 232 : 160;
+  if (c.consumers == 1) return entry_registers(c);
+  if (copies(c)) return c.consumers == 2 ? 208 : 144;
+  return c.consumers == 2 ? 232 : 160;
 }
 
 std::optional<std::string> fault_of(const KernelConfig& c) {
