@@ -1,9 +1,10 @@
 #include <vector>
 
 #include "refusal/refusal.hpp"
+#include "support/recording_driver.hpp"
 #include "verglas/verglas.hpp"
 
-// Rules plan.* and engine.*: choosing among plans.
+// Rules plan.*, engine.* and sm90.*: choosing among plans.
 namespace {
 
 using namespace verglas;
@@ -49,15 +50,30 @@ REFUSES(plan_none) {
   EXPECT_EQ(said([&] { plans_of().compile(); }), "");
 }
 
-REFUSES(engine_device) {
-  const auto cpu_said = [](const PlanList& plans) {
-    for (const DeclineRecord& d : plans.declines())
-      if (d.engine == "cpu") return d.rule + " " + d.text;
-    return std::string();
+/// What one engine said when it did not take the chain; "" when it did.
+std::string said_by(const std::string& engine, const PlanList& plans) {
+  for (const DeclineRecord& d : plans.declines())
+    if (d.engine == engine) return d.rule + " " + d.text;
+  return {};
+}
+
+REFUSES(sm90_device) {
+  const auto on = [](int major, int minor) {
+    const support::RecordingDriver driver({support::FakeDevice{.name = "a GPU", .major = major, .minor = minor}});
+    Graph g({.io_data_type = DataType::bf16});
+    const Tensor a = g.tensor({.dim = {64, 64}, .stride = {64, 1}});
+    const Tensor b = g.tensor({.dim = {64, 64}, .stride = {1, 64}});
+    g.matmul(a, b).set_output(true);
+    return said_by("sm90", g.plans({.device = {DeviceType::cuda, 0}}));
   };
-  EXPECT_EQ(cpu_said(plans_of({.device = {DeviceType::cuda, 0}})),
+  EXPECT_EQ(on(8, 9), "sm90.device a GPU has compute capability 8.9");
+  EXPECT_FALSE(on(9, 0).starts_with("sm90.device"));
+}
+
+REFUSES(engine_device) {
+  EXPECT_EQ(said_by("cpu", plans_of({.device = {DeviceType::cuda, 0}})),
             "engine.device runs on the host; the plan is for another device");
-  EXPECT_EQ(cpu_said(plans_of()), "");
+  EXPECT_EQ(said_by("cpu", plans_of()), "");
 }
 
 }  // namespace
