@@ -1,7 +1,8 @@
 #include "verglas/plan.hpp"
 
 #include <algorithm>
-#include <array>
+#include <cstddef>
+#include <new>
 #include <utility>
 
 #include "base/rules.hpp"
@@ -188,10 +189,12 @@ Status CompiledPlan::execute(std::span<const TensorView> buffers, Stream stream,
 }
 
 Status CompiledPlan::execute(std::span<void* const> addresses, Stream stream, Workspace workspace) const noexcept {
-  std::array<TensorView, recipe::kMaxRoles> views;
-  const std::size_t count = std::min(addresses.size(), views.size());
-  for (std::size_t i = 0; i < count; ++i) views[i] = TensorView::address(addresses[i]);
-  return execute(std::span<const TensorView>(views.data(), count), stream, workspace);
+  // Not an array of views, all of which would be written: of a bare one nobody reads the extents.
+  alignas(TensorView) std::byte memory[sizeof(TensorView) * recipe::kMaxRoles];
+  auto* const views = reinterpret_cast<TensorView*>(memory);
+  const std::size_t count = std::min(addresses.size(), std::size_t{recipe::kMaxRoles});
+  for (std::size_t i = 0; i < count; ++i) new (views + i) TensorView(TensorView::address(addresses[i]));
+  return execute(std::span<const TensorView>(views, count), stream, workspace);
 }
 
 Error CompiledPlan::explain(Status status, std::span<const TensorView> buffers, Stream stream, Workspace workspace) const {

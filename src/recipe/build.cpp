@@ -30,7 +30,11 @@ class Builder {
     r_.device = q.device;
     r_.workspace = q.workspace;
     for (const chain::Operand& o : c.operands)
-      r_.operands.push_back({.dtype = o.dtype, .is_output = o.is_output, .is_host_scalar = o.is_host_scalar, .first_role = 0});
+      r_.operands.push_back({.dtype = o.dtype,
+                             .is_output = o.is_output,
+                             .is_host_scalar = o.is_host_scalar,
+                             .first_role = 0,
+                             .device = o.is_host_scalar ? Device{} : q.device});
     for (const chain::Role& role : c.roles) r_.roles.push_back(fact_of(c, role));
     for (std::size_t i = r_.roles.size(); i-- > 0;) {
       const RoleFact& f = r_.roles[i];
@@ -47,6 +51,7 @@ class Builder {
     extents();
     outputs();
     if (r_.workspace.bytes > 0) add(Rule::call_workspace, CheckKind::workspace, 0);
+    add(Rule::internal, CheckKind::end, 0);
     return std::move(r_);
   }
 

@@ -40,7 +40,7 @@ inline void bind_declared(const RoleFact& f, void* data, RoleView& out) noexcept
 }
 
 /// Rank 2 or 3; the batch of rank 2 is 1. B in kernel order lists (b, N, K).
-inline void bind_matrix(const RoleFact& f, const TensorView& v, RoleView& out) noexcept {
+[[gnu::always_inline]] inline void bind_matrix(const RoleFact& f, const TensorView& v, RoleView& out) noexcept {
   out.data = static_cast<char*>(v.data);
   const bool swapped = f.kind == RoleKind::b && v.order == AxisOrder::kernel;
   const int row = swapped ? 2 : f.from_end[1];
@@ -58,6 +58,13 @@ inline void bind_matrix(const RoleFact& f, const TensorView& v, RoleView& out) n
 /// Extents other than 1 are the wanted ones in order; axes that are 1 may be there or not, with any stride.
 inline bool bind_aux(const std::int64_t (&want)[3], const TensorView& v, RoleView& out) noexcept {
   out.data = static_cast<char*>(v.data);
+  if (v.rank == 3 && ((v.extent[0] ^ want[0]) | (v.extent[1] ^ want[1]) | (v.extent[2] ^ want[2])) == 0) {
+    for (std::size_t i = 0; i < 3; ++i) {
+      out.extent[i] = want[i];
+      out.stride[i] = want[i] == 1 ? 0 : v.stride[i];
+    }
+    return true;
+  }
   int axis = 0;
   for (int i = 0; i < 3; ++i) {
     out.extent[i] = want[i];
@@ -74,8 +81,9 @@ inline bool bind_aux(const std::int64_t (&want)[3], const TensorView& v, RoleVie
 /// No element: nothing is read, so strides mean nothing.
 inline bool is_void(const RoleView& v) noexcept { return v.extent[0] == 0 || v.extent[1] == 0 || v.extent[2] == 0; }
 
-/// Bytes from the first element to the end of the last; −1 when that does not fit.
-inline std::int64_t reach_of(const RoleView& v, std::int64_t slot_bytes) noexcept {
+/// `reach_of` for any extents and strides.
+[[gnu::noinline]] inline std::int64_t far_reach_of(const RoleView& v, std::int64_t slot_bytes) noexcept {
+  if (v.extent[0] < 0 || v.extent[1] < 0 || v.extent[2] < 0) return -1;
   if (is_void(v)) return 0;
   std::int64_t elements = 1;
   bool over = false;
@@ -88,8 +96,17 @@ inline std::int64_t reach_of(const RoleView& v, std::int64_t slot_bytes) noexcep
   return over ? -1 : elements;
 }
 
+/// Bytes from the first element to the end of the last; −1 when that does not fit, or an extent is negative.
+[[gnu::always_inline]] inline std::int64_t reach_of(const RoleView& v, std::int64_t slot_bytes) noexcept {
+  constexpr std::uint64_t kSmall = std::uint64_t{1} << 29;  // three products of such, in elements of 8 bytes, fit 63 bits
+  const std::int64_t x = v.extent[0] - 1, y = v.extent[1] - 1, z = v.extent[2] - 1;  // below 0 for an empty view: not small
+  if (static_cast<std::uint64_t>(x | y | z | v.stride[0] | v.stride[1] | v.stride[2]) < kSmall) [[likely]]
+    return (1 + x * v.stride[0] + y * v.stride[1] + z * v.stride[2]) * slot_bytes;
+  return far_reach_of(v, slot_bytes);
+}
+
 /// Sorted by stride, each stride passes the reach of the smaller ones.
-inline bool is_injective(const RoleView& v) noexcept {
+[[gnu::noinline]] inline bool is_injective_in_some_order(const RoleView& v) noexcept {
   std::int64_t s[3], e[3];
   int n = 0;
   for (int i = 0; i < 3; ++i) {
@@ -110,6 +127,17 @@ inline bool is_injective(const RoleView& v) noexcept {
   return true;
 }
 
+/// The same, where the strides mostly are in order already: of rows.
+inline bool is_injective(const RoleView& v) noexcept {
+  std::int64_t reach = 0;
+  for (int i = 2; i >= 0; --i) {
+    if (v.extent[i] <= 1) continue;
+    if (v.stride[i] <= reach) return is_injective_in_some_order(v);
+    reach += (v.extent[i] - 1) * v.stride[i];
+  }
+  return true;
+}
+
 inline bool disjoint(const RoleView& x, const RoleView& y) noexcept {
   if (x.reach == 0 || y.reach == 0) return true;
   const auto a = reinterpret_cast<std::uintptr_t>(x.data);
@@ -120,225 +148,270 @@ inline bool disjoint(const RoleView& x, const RoleView& y) noexcept {
 }  // namespace detail
 
 /// Runs the list; answers report's status for the first check that fails, ok when none does.
+///
+/// Checks of one kind stand together in the list, so that each kind has its loop and few jumps depend on data. What passes is
+/// told by as few comparisons as can be; exceptions, such as strides of axes of extent 1, are looked at only after those.
 template <class Report>
 Status evaluate(const Recipe& r, const Launcher& launcher, const Call& call, Binding& b, Report&& report) {
   using namespace detail;
   constexpr std::int64_t kExtentLimit = std::int64_t{1} << 31;
-  const int count = static_cast<int>(r.checks.size());
-  for (int index = 0; index < count; ++index) {
-    const Check& c = r.checks[static_cast<std::size_t>(index)];
-    const auto fail = [&](auto&& words) { return report(index, words); };
-    switch (c.kind) {
+  const Check* const first = r.checks.data();
+  const RoleFact* const facts = r.roles.data();
+  const OperandFact* const operands = r.operands.data();
+  const TensorView* const views = call.buffers.data();
+  RoleView* const roles = b.role;
+  const Check* c = first;
+  const auto fail = [&](auto&& words) { return report(static_cast<int>(c - first), words); };
+  const auto more = [&](CheckKind kind) { return (++c)->kind == kind; };
+  const auto live_of = [&](const RoleFact& f, std::size_t axis) { return b.live[static_cast<std::size_t>(f.symbol[axis])]; };
+  for (;;) {
+    if (c->kind > CheckKind::end) __builtin_unreachable();  // lists come from `build`
+    switch (c->kind) {
+      case CheckKind::end: return Status{};
       case CheckKind::count:
-        if (call.buffers.size() != r.operands.size())
+        if (call.buffers.size() != r.operands.size()) [[unlikely]]
           return fail([&] { return Words{std::to_string(call.buffers.size()) + " buffers", std::to_string(r.operands.size())}; });
+        ++c;
         break;
       case CheckKind::plan_device: {
         const Device now = launcher.current_device(r.device);
-        if (now != r.device) return fail([&] { return Words{"current device " + device_text(now), device_text(r.device)}; });
+        if (now != r.device) [[unlikely]]
+          return fail([&] { return Words{"current device " + device_text(now), device_text(r.device)}; });
+        ++c;
         break;
       }
-      case CheckKind::present: {
-        const TensorView& v = call.buffers[c.role];
-        if (v.data == nullptr && !is_empty(v, r, c.role))
-          return fail([&] { return Words{"a null address for extents " + extents_text(v), "an address"}; });
+      case CheckKind::present:
+        do {
+          const TensorView& v = views[c->role];
+          if (v.data == nullptr && !is_empty(v, r, c->role)) [[unlikely]]
+            return fail([&] { return Words{"a null address for extents " + extents_text(v), "an address"}; });
+        } while (more(CheckKind::present));
         break;
-      }
       case CheckKind::writable:
-        if (call.buffers[c.role].read_only) return fail([&] { return Words{"a read-only buffer", "one that can be written"}; });
+        do {
+          if (views[c->role].read_only) [[unlikely]]
+            return fail([&] { return Words{"a read-only buffer", "one that can be written"}; });
+        } while (more(CheckKind::writable));
         break;
-      case CheckKind::rank: {
-        const RoleFact& f = r.roles[c.role];
-        const TensorView& v = call.buffers[f.operand];
-        if (v.is_bare()) {
-          bind_declared(f, v.data, b.role[c.role]);
-          break;
-        }
-        if (v.rank != 2 && v.rank != 3)
-          return fail([&] {
-            return Words{"rank " + std::to_string(v.rank) + " from shape " + extents_text(v),
-                         "rank 3, or 2 where the batch is 1"};
-          });
-        bind_matrix(f, v, b.role[c.role]);
-        break;
-      }
-      case CheckKind::device: {
-        const TensorView& v = call.buffers[c.role];
-        const Device want = r.operands[c.role].is_host_scalar ? Device{DeviceType::cpu, 0} : r.device;
-        const bool fits = v.device.type == DeviceType::unknown ||
-                          (v.device.type == want.type && (want.type == DeviceType::cpu || v.device.id == want.id));
-        if (!fits) return fail([&] { return Words{"memory on " + device_text(v.device), "memory on " + device_text(want)}; });
-        break;
-      }
-      case CheckKind::dtype: {
-        const TensorView& v = call.buffers[c.role];
-        const DataType want = r.operands[c.role].dtype;
-        if (v.dtype != want && !v.is_bare())
-          return fail([&] { return Words{std::string(name_of(v.dtype)), std::string(name_of(want)) + " as declared"}; });
-        break;
-      }
-      case CheckKind::major: {
-        const RoleView& v = b.role[c.role];
-        if (v.extent[c.a] > 1 && v.stride[c.a] != 1 && !is_void(v))
-          return fail([&] {
-            const RoleFact& f = r.roles[c.role];
-            const TensorView& u = call.buffers[f.operand];
-            return Words{"stride " + std::to_string(v.stride[c.a]) + " along " + axis_text(f, c.a) + " from shape " +
-                             extents_text(u) + " with strides " + strides_text(u),
-                         "stride 1 along it, as declared"};
-          });
-        break;
-      }
-      case CheckKind::modulus: {
-        const RoleView& v = b.role[c.role];
-        if ((v.extent[c.a] & (c.b - 1)) != 0)
-          return fail([&] {
-            return Words{axis_text(r.roles[c.role], c.a) + " = " + std::to_string(v.extent[c.a]),
-                         "a multiple of " + std::to_string(c.b)};
-          });
-        break;
-      }
-      case CheckKind::stride_sign: {
-        const RoleView& v = b.role[c.role];
-        for (int i = 0; i < 3; ++i)
-          if (v.extent[i] > 1 && v.stride[i] < 0 && !is_void(v))
-            return fail([&] { return Words{"strides " + strides_text(call.buffers[r.roles[c.role].operand]), "none below 0"}; });
-        break;
-      }
-      case CheckKind::outer_stride: {
-        const RoleView& v = b.role[c.role];
-        const std::int64_t slot = r.roles[c.role].slot_bytes;
-        for (int i = 0; i < 3; ++i) {
-          if (i == c.a || v.extent[i] <= 1 || is_void(v)) continue;
-          std::int64_t bytes = 0;
-          if (__builtin_mul_overflow(v.stride[i], slot, &bytes) || (bytes & (c.b - 1)) != 0 || bytes >= (std::int64_t{1} << 40))
+      case CheckKind::rank:
+        do {
+          const RoleFact& f = facts[c->role];
+          const TensorView& v = views[f.operand];
+          if (v.rank == 2 || v.rank == 3) [[likely]]
+            bind_matrix(f, v, roles[c->role]);
+          else if (v.is_bare())
+            bind_declared(f, v.data, roles[c->role]);
+          else
             return fail([&] {
-              return Words{"a stride of " + std::to_string(v.stride[i]) + " elements of " + std::to_string(slot) +
-                               " bytes along " + axis_text(r.roles[c.role], i),
-                           "a multiple of " + std::to_string(c.b) + " bytes below 2^40"};
+              return Words{"rank " + std::to_string(v.rank) + " from shape " + extents_text(v),
+                           "rank 3, or 2 where the batch is 1"};
             });
-        }
+        } while (more(CheckKind::rank));
         break;
-      }
-      case CheckKind::reach: {
-        RoleView& v = b.role[c.role];
-        const bool negative = v.extent[0] < 0 || v.extent[1] < 0 || v.extent[2] < 0;
-        v.reach = negative ? -1 : reach_of(v, r.roles[c.role].slot_bytes);
-        if (v.reach < 0) {
-          return fail([&] {
-            const TensorView& u = call.buffers[r.roles[c.role].operand];
-            return Words{"shape " + extents_text(u) + " with strides " + strides_text(u),
-                         "no negative extent and a byte offset below 2^63"};
-          });
-        }
+      case CheckKind::device:
+        do {
+          const TensorView& v = views[c->role];
+          const Device want = operands[c->role].device;
+          if (v.device == want) [[likely]]
+            continue;
+          const bool fits = v.device.type == DeviceType::unknown ||
+                            (v.device.type == want.type && (want.type == DeviceType::cpu || v.device.id == want.id));
+          if (!fits) return fail([&] { return Words{"memory on " + device_text(v.device), "memory on " + device_text(want)}; });
+        } while (more(CheckKind::device));
         break;
-      }
+      case CheckKind::dtype:
+        do {
+          const TensorView& v = views[c->role];
+          const DataType want = operands[c->role].dtype;
+          if (v.dtype != want && !v.is_bare()) [[unlikely]]
+            return fail([&] { return Words{std::string(name_of(v.dtype)), std::string(name_of(want)) + " as declared"}; });
+        } while (more(CheckKind::dtype));
+        break;
+      case CheckKind::major:
+        do {
+          const RoleView& v = roles[c->role];
+          if (v.stride[c->a] != 1 && v.extent[c->a] > 1 && !is_void(v)) [[unlikely]]
+            return fail([&] {
+              const RoleFact& f = facts[c->role];
+              const TensorView& u = views[f.operand];
+              return Words{"stride " + std::to_string(v.stride[c->a]) + " along " + axis_text(f, c->a) + " from shape " +
+                               extents_text(u) + " with strides " + strides_text(u),
+                           "stride 1 along it, as declared"};
+            });
+        } while (more(CheckKind::major));
+        break;
+      case CheckKind::modulus:
+        do {
+          const RoleView& v = roles[c->role];
+          if ((v.extent[c->a] & (c->b - 1)) != 0) [[unlikely]]
+            return fail([&] {
+              return Words{axis_text(facts[c->role], c->a) + " = " + std::to_string(v.extent[c->a]),
+                           "a multiple of " + std::to_string(c->b)};
+            });
+        } while (more(CheckKind::modulus));
+        break;
+      case CheckKind::stride_sign:
+        do {
+          const RoleView& v = roles[c->role];
+          if ((v.stride[0] | v.stride[1] | v.stride[2]) >= 0) [[likely]]
+            continue;
+          for (int i = 0; i < 3; ++i)
+            if (v.extent[i] > 1 && v.stride[i] < 0 && !is_void(v))
+              return fail([&] { return Words{"strides " + strides_text(views[facts[c->role].operand]), "none below 0"}; });
+        } while (more(CheckKind::stride_sign));
+        break;
+      case CheckKind::outer_stride:
+        do {
+          const RoleView& v = roles[c->role];
+          const std::int64_t slot =
+              facts[c->role].slot_bytes;  // a power of two, as the multiple is: bits of the sum of strides tell
+          const auto bits = static_cast<std::uint64_t>(v.stride[0] | v.stride[3 - c->a]);
+          if (((bits * static_cast<std::uint64_t>(slot)) & (c->b - 1U)) == 0 && bits < (std::uint64_t{1} << 36)) [[likely]]
+            continue;
+          for (int i = 0; i < 3; ++i) {
+            if (i == c->a || v.extent[i] <= 1 || is_void(v)) continue;
+            std::int64_t bytes = 0;
+            if (__builtin_mul_overflow(v.stride[i], slot, &bytes) || (bytes & (c->b - 1)) != 0 ||
+                bytes >= (std::int64_t{1} << 40))
+              return fail([&] {
+                return Words{"a stride of " + std::to_string(v.stride[i]) + " elements of " + std::to_string(slot) +
+                                 " bytes along " + axis_text(facts[c->role], i),
+                             "a multiple of " + std::to_string(c->b) + " bytes below 2^40"};
+              });
+          }
+        } while (more(CheckKind::outer_stride));
+        break;
+      case CheckKind::reach:
+        do {
+          RoleView& v = roles[c->role];
+          v.reach = reach_of(v, facts[c->role].slot_bytes);
+          if (v.reach < 0) [[unlikely]]
+            return fail([&] {
+              const TensorView& u = views[facts[c->role].operand];
+              return Words{"shape " + extents_text(u) + " with strides " + strides_text(u),
+                           "no negative extent and a byte offset below 2^63"};
+            });
+        } while (more(CheckKind::reach));
+        break;
       case CheckKind::live: {
-        const RoleView& a = b.role[r.first_a];
-        const RoleView& m = b.role[r.first_b];
+        const RoleView& a = roles[r.first_a];
+        const RoleView& m = roles[r.first_b];
         b.live[0] = 1;
-        b.live[1] = r.first_l < 0 ? 1 : b.role[r.first_l].extent[0];
+        b.live[1] = r.first_l < 0 ? 1 : roles[r.first_l].extent[0];
         b.live[2] = a.extent[1];
         b.live[3] = m.extent[1];
         b.live[4] = a.extent[2];
-        if ((b.live[1] | b.live[2] | b.live[3] | b.live[4]) >= kExtentLimit)
+        if ((b.live[1] | b.live[2] | b.live[3] | b.live[4]) >= kExtentLimit) [[unlikely]]
           return fail([&] {
             return Words{"L = " + std::to_string(b.live[1]) + ", M = " + std::to_string(b.live[2]) +
                              ", N = " + std::to_string(b.live[3]) + ", K = " + std::to_string(b.live[4]),
                          "each below 2147483648"};
           });
+        ++c;
         break;
       }
-      case CheckKind::batch: {
-        const RoleView& v = b.role[c.role];
-        const std::int64_t want = b.live[static_cast<int>(r.roles[c.role].symbol[0])];
-        if (v.extent[0] != want)
-          return fail([&] {
-            return Words{
-                "batch " + std::to_string(v.extent[0]) + " from shape " + extents_text(call.buffers[r.roles[c.role].operand]),
-                "batch " + std::to_string(want)};
-          });
-        break;
-      }
-      case CheckKind::extents: {
-        const RoleView& v = b.role[c.role];
-        const RoleFact& f = r.roles[c.role];
-        for (int i = c.a; i < 3; ++i)
-          if (v.extent[i] != b.live[static_cast<int>(f.symbol[static_cast<std::size_t>(i)])])
+      case CheckKind::batch:
+        do {
+          const RoleView& v = roles[c->role];
+          const std::int64_t want = live_of(facts[c->role], 0);
+          if (v.extent[0] != want) [[unlikely]]
             return fail([&] {
-              std::int64_t want[3];
-              for (int j = 0; j < 3; ++j) want[j] = b.live[static_cast<int>(f.symbol[static_cast<std::size_t>(j)])];
-              const TensorView& u = call.buffers[f.operand];
-              return Words{axis_text(f, i) + " = " + std::to_string(v.extent[i]) + " from shape " + extents_text(u),
-                           std::to_string(want[i]) + " as in shape " + extents_text(want, f, u)};
+              return Words{"batch " + std::to_string(v.extent[0]) + " from shape " + extents_text(views[facts[c->role].operand]),
+                           "batch " + std::to_string(want)};
             });
+        } while (more(CheckKind::batch));
         break;
-      }
-      case CheckKind::alignment: {
-        const RoleView& v = b.role[c.role];
-        if (v.reach > 0 && (reinterpret_cast<std::uintptr_t>(v.data) & (c.b - 1U)) != 0)
-          return fail(
-              [&] { return Words{"address " + address_text(v.data), "a multiple of " + std::to_string(c.b) + " bytes"}; });
+      case CheckKind::extents:
+        do {
+          const RoleView& v = roles[c->role];
+          const RoleFact& f = facts[c->role];
+          const std::int64_t rest = (v.extent[1] ^ live_of(f, 1)) | (v.extent[2] ^ live_of(f, 2));
+          if (rest == 0 && (c->a == 1 || v.extent[0] == live_of(f, 0))) [[likely]]
+            continue;
+          for (int i = c->a; i < 3; ++i)
+            if (v.extent[i] != live_of(f, static_cast<std::size_t>(i)))
+              return fail([&] {
+                const std::int64_t want[3] = {live_of(f, 0), live_of(f, 1), live_of(f, 2)};
+                const TensorView& u = views[f.operand];
+                return Words{axis_text(f, i) + " = " + std::to_string(v.extent[i]) + " from shape " + extents_text(u),
+                             std::to_string(want[i]) + " as in shape " + extents_text(want, f, u)};
+              });
+        } while (more(CheckKind::extents));
         break;
-      }
-      case CheckKind::span: {
-        const TensorView& u = call.buffers[r.roles[c.role].operand];
-        const RoleView& v = b.role[c.role];
-        if (u.observed_bytes >= 0 && v.reach > u.observed_bytes)
-          return fail([&] {
-            return Words{"a buffer of " + std::to_string(u.observed_bytes) + " bytes",
-                         std::to_string(v.reach) + " bytes for shape " + extents_text(u) + " with strides " + strides_text(u)};
-          });
+      case CheckKind::alignment:
+        do {
+          const RoleView& v = roles[c->role];
+          if ((reinterpret_cast<std::uintptr_t>(v.data) & (c->b - 1U)) != 0 && v.reach > 0) [[unlikely]]
+            return fail(
+                [&] { return Words{"address " + address_text(v.data), "a multiple of " + std::to_string(c->b) + " bytes"}; });
+        } while (more(CheckKind::alignment));
         break;
-      }
-      case CheckKind::aux: {
-        const RoleFact& f = r.roles[c.role];
-        const TensorView& v = call.buffers[f.operand];
-        std::int64_t want[3];
-        for (int i = 0; i < 3; ++i) want[i] = b.live[static_cast<int>(f.symbol[static_cast<std::size_t>(i)])];
-        bool fits = true;
-        if (v.is_bare()) {
-          bind_declared(f, v.data, b.role[c.role]);
-          for (int i = 0; i < 3; ++i) fits &= f.extent[static_cast<std::size_t>(i)] == want[i];
-        } else {
-          fits = v.rank >= 0 && v.rank <= kMaxRank && bind_aux(want, v, b.role[c.role]);
-        }
-        if (!fits)
-          return fail(
-              [&] { return Words{"shape " + extents_text(v), extents_text(want, f, v) + " or the same without its unit axes"}; });
+      case CheckKind::span:
+        do {
+          const TensorView& u = views[facts[c->role].operand];
+          const RoleView& v = roles[c->role];
+          // Unsigned, so that −1, which is unknown, is more than any reach.
+          if (static_cast<std::uint64_t>(v.reach) > static_cast<std::uint64_t>(u.observed_bytes)) [[unlikely]]
+            return fail([&] {
+              return Words{"a buffer of " + std::to_string(u.observed_bytes) + " bytes",
+                           std::to_string(v.reach) + " bytes for shape " + extents_text(u) + " with strides " + strides_text(u)};
+            });
+        } while (more(CheckKind::span));
         break;
-      }
+      case CheckKind::aux:
+        do {
+          const RoleFact& f = facts[c->role];
+          const TensorView& v = views[f.operand];
+          const std::int64_t want[3] = {live_of(f, 0), live_of(f, 1), live_of(f, 2)};
+          bool fits = true;
+          if (v.is_bare()) {
+            bind_declared(f, v.data, roles[c->role]);
+            for (std::size_t i = 0; i < 3; ++i) fits &= f.extent[i] == want[i];
+          } else {
+            fits = v.rank >= 0 && v.rank <= kMaxRank && bind_aux(want, v, roles[c->role]);
+          }
+          if (!fits) [[unlikely]]
+            return fail([&] {
+              return Words{"shape " + extents_text(v), extents_text(want, f, v) + " or the same without its unit axes"};
+            });
+        } while (more(CheckKind::aux));
+        break;
       case CheckKind::overlap:
-        if (!disjoint(b.role[c.role], b.role[c.other]))
-          return fail([&] {
-            const RoleView& x = b.role[c.role];
-            const RoleView& y = b.role[c.other];
-            return Words{"bytes " + address_text(x.data) + " to " + address_text(x.data + x.reach) + ", which meet " +
-                             address_text(y.data) + " to " + address_text(y.data + y.reach) + " of the other operand",
-                         "memory of its own"};
-          });
+        do {
+          if (!disjoint(roles[c->role], roles[c->other])) [[unlikely]]
+            return fail([&] {
+              const RoleView& x = roles[c->role];
+              const RoleView& y = roles[c->other];
+              return Words{"bytes " + address_text(x.data) + " to " + address_text(x.data + x.reach) + ", which meet " +
+                               address_text(y.data) + " to " + address_text(y.data + y.reach) + " of the other operand",
+                           "memory of its own"};
+            });
+        } while (more(CheckKind::overlap));
         break;
       case CheckKind::injective:
-        if (b.role[c.role].reach > 0 && !is_injective(b.role[c.role]))
-          return fail([&] {
-            const TensorView& u = call.buffers[r.roles[c.role].operand];
-            return Words{"shape " + extents_text(u) + " with strides " + strides_text(u),
-                         "strides that put no two elements in one place"};
-          });
+        do {
+          if (roles[c->role].reach > 0 && !is_injective(roles[c->role])) [[unlikely]]
+            return fail([&] {
+              const TensorView& u = views[facts[c->role].operand];
+              return Words{"shape " + extents_text(u) + " with strides " + strides_text(u),
+                           "strides that put no two elements in one place"};
+            });
+        } while (more(CheckKind::injective));
         break;
       case CheckKind::workspace: {
         const Workspace& w = call.workspace;
-        const bool aligned = reinterpret_cast<std::uintptr_t>(w.data) % static_cast<std::uintptr_t>(r.workspace.alignment) == 0;
-        if (w.data == nullptr || !aligned || (w.bytes >= 0 && w.bytes < r.workspace.bytes))
+        const bool aligned =
+            (reinterpret_cast<std::uintptr_t>(w.data) & static_cast<std::uintptr_t>(r.workspace.alignment - 1)) == 0;
+        if (w.data == nullptr || !aligned || (w.bytes >= 0 && w.bytes < r.workspace.bytes)) [[unlikely]]
           return fail([&] {
             return Words{std::to_string(w.bytes) + " bytes at " + address_text(w.data),
                          std::to_string(r.workspace.bytes) + " bytes at a multiple of " + std::to_string(r.workspace.alignment)};
           });
+        ++c;
         break;
       }
     }
   }
-  return Status{};
 }
 
 }  // namespace verglas::recipe

@@ -91,6 +91,7 @@ std::string_view kind_text(CheckKind k) {
     case CheckKind::overlap: return "no shared bytes";
     case CheckKind::injective: return "no two elements in one place";
     case CheckKind::workspace: return "size and alignment";
+    case CheckKind::end: break;
   }
   return "?";
 }
@@ -117,7 +118,7 @@ Error explain(const Recipe& recipe, const chain::FusionChain& chain, const Launc
 
 std::string print_checks(const Recipe& recipe, const chain::FusionChain& chain) {
   std::string s;
-  for (std::size_t i = 0; i < recipe.checks.size(); ++i) {
+  for (std::size_t i = 0; recipe.checks[i].kind != CheckKind::end; ++i) {
     const Check& c = recipe.checks[i];
     s += fmt::format("{:3} {:20} {:28} {}", i, info_of(c.rule).id, kind_text(c.kind), subject_of(recipe, chain, c));
     if (c.kind == CheckKind::alignment) s += fmt::format(" % {}", c.b);

@@ -42,6 +42,7 @@ enum class CheckKind : std::uint8_t {
   overlap,       ///< role and role `other`: byte ranges are disjoint
   injective,     ///< role: no two elements in one place
   workspace,     ///< size and alignment
+  end,           ///< not a check: the last of every list
 };
 
 struct Check {
@@ -68,6 +69,7 @@ struct OperandFact {
   DataType dtype = DataType::not_set;
   bool is_output = false, is_host_scalar = false;
   std::uint8_t first_role = 0;
+  Device device{};  ///< where its memory has to be
 };
 
 /// A role of one call, in canonical axes. Not initialised: the checks fill it.

@@ -1,7 +1,7 @@
 #include "engine/sm90/launcher.hpp"
 
-#include <algorithm>
-#include <cstring>
+#include <array>
+#include <cstdint>
 
 #include "cuda/context.hpp"
 #include "engine/sm90/problem.hpp"
@@ -12,7 +12,9 @@ namespace {
 using recipe::RoleView;
 
 bool same_layout(const RoleView& x, const RoleView& y) noexcept {
-  return std::memcmp(x.extent, y.extent, sizeof x.extent) == 0 && std::memcmp(x.stride, y.stride, sizeof x.stride) == 0;
+  std::int64_t differs = 0;
+  for (int i = 0; i < 3; ++i) differs |= (x.extent[i] ^ y.extent[i]) | (x.stride[i] ^ y.stride[i]);
+  return differs == 0;
 }
 
 class Sm90Launcher final : public recipe::Launcher {
@@ -29,12 +31,26 @@ class Sm90Launcher final : public recipe::Launcher {
     kernel_->prepare(device.id);
     function_ = kernel_->function(device.id);
     context_ = kernel_->context(device.id);
-    smem_ = static_cast<unsigned>(smem_bytes(config));
-    threads_ = static_cast<unsigned>(threads_of(config));
     // Declared extents may be ones that nothing is launched for; then every call builds its own block.
     const bool empty = declared_[2].extent[0] == 0 || declared_[2].extent[1] == 0 || declared_[2].extent[2] == 0;
     const cuda::CurrentContext here(driver_, context_);  // hazard: maps cannot be encoded without a context
     prepared_ = !empty && build(prototype_, declared_[0], declared_[1], declared_[2]) == cuda::CUDA_SUCCESS;
+    attribute_.id = cuda::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+    attribute_.value.programmaticStreamSerializationAllowed = 1;
+    launch_.gridDimY = launch_.gridDimZ = 1;
+    launch_.blockDimX = static_cast<unsigned>(threads_of(config));
+    launch_.blockDimY = launch_.blockDimZ = 1;
+    launch_.sharedMemBytes = static_cast<unsigned>(smem_bytes(config));
+    launch_.attrs = &attribute_;
+    launch_.numAttrs = config_.programmatic ? 1U : 0U;
+    const auto moves = [&](bool used, std::uint8_t map, std::uint8_t operand) {
+      if (used) moving_[moving_count_++] = {map, operand};
+    };
+    moves(prototype_.k > 0 && config_.a_path == Path::tma, 0, 0);
+    moves(prototype_.k > 0 && config_.b_path == Path::tma, 1, 1);
+    moves(stores_width(config_, 128), 2, 2);
+    moves(stores_width(config_, 64), 3, 2);
+    moves(stores_width(config_, 32), 4, 2);
   }
 
   Status launch(const recipe::Binding& b, const recipe::Call& call) const noexcept override {
@@ -67,14 +83,13 @@ class Sm90Launcher final : public recipe::Launcher {
     const RoleView& a = b.role[roles_.a];
     const RoleView& w = b.role[roles_.b];
     const RoleView& d = b.role[roles_.d];
-    ParameterBlock block;
-    cuda::CUresult code = cuda::CUDA_SUCCESS;
     if (prepared_ && same_layout(a, declared_[0]) && same_layout(w, declared_[1]) && same_layout(d, declared_[2])) {
-      block = prototype_;
-      code = readdress(block, a.data, w.data, d.data);
-    } else {
-      code = build(block, a, w, d);
+      ParameterBlock block = prototype_;
+      const cuda::CUresult code = readdress(block, {a.data, w.data, d.data});
+      return code == cuda::CUDA_SUCCESS ? enqueue(block, call.stream) : failed(code);
     }
+    ParameterBlock block;
+    const cuda::CUresult code = build(block, a, w, d);
     return code == cuda::CUDA_SUCCESS ? enqueue(block, call.stream) : failed(code);
   }
 
@@ -112,38 +127,22 @@ class Sm90Launcher final : public recipe::Launcher {
   }
 
   /// Only the addresses differ from the prototype.
-  cuda::CUresult readdress(ParameterBlock& block, void* a, void* b, void* d) const noexcept {
-    cuda::CUresult code = cuda::CUDA_SUCCESS;
-    const auto put = [&](cuda::CUtensorMap& map, void* to) {
-      if (code == cuda::CUDA_SUCCESS) code = driver_.cuTensorMapReplaceAddress(&map, to);
-    };
-    const bool read = block.k > 0;
-    if (read && config_.a_path == Path::tma) put(block.a, a);
-    if (read && config_.b_path == Path::tma) put(block.b, b);
-    if (config_.d_path == Path::tma) {
-      if (stores_width(config_, 128)) put(block.d, d);
-      if (stores_width(config_, 64)) put(block.d_half, d);
-      if (stores_width(config_, 32)) put(block.d_quarter, d);
-    }
-    block.a_view.address = reinterpret_cast<std::uint64_t>(a);
-    block.b_view.address = reinterpret_cast<std::uint64_t>(b);
-    block.d_view.address = reinterpret_cast<std::uint64_t>(d);
-    return code;
+  cuda::CUresult readdress(ParameterBlock& block, const std::array<void*, 3>& operands) const noexcept {
+    cuda::CUtensorMap* const maps = &block.a;  // five of them, one behind the other
+    for (int i = 0; i < moving_count_; ++i)
+      if (const cuda::CUresult code = driver_.cuTensorMapReplaceAddress(maps + moving_[i].map, operands[moving_[i].operand]);
+          code != cuda::CUDA_SUCCESS)
+        return code;
+    block.a_view.address = reinterpret_cast<std::uint64_t>(operands[0]);
+    block.b_view.address = reinterpret_cast<std::uint64_t>(operands[1]);
+    block.d_view.address = reinterpret_cast<std::uint64_t>(operands[2]);
+    return cuda::CUDA_SUCCESS;
   }
 
   Status enqueue(ParameterBlock& block, Stream stream) const noexcept {
-    cuda::CUlaunchAttribute attribute{};
-    attribute.id = cuda::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
-    attribute.value.programmaticStreamSerializationAllowed = 1;
-    cuda::CUlaunchConfig launch{};
+    cuda::CUlaunchConfig launch = launch_;
     launch.gridDimX = grid_of(block, sm_count_);
-    launch.gridDimY = launch.gridDimZ = 1;
-    launch.blockDimX = threads_;
-    launch.blockDimY = launch.blockDimZ = 1;
-    launch.sharedMemBytes = smem_;
     launch.hStream = static_cast<cuda::CUstream>(stream.handle);
-    launch.attrs = &attribute;
-    launch.numAttrs = config_.programmatic ? 1U : 0U;
     void* parameters[] = {&block};
     const cuda::CUresult code = driver_.cuLaunchKernelEx(&launch, function_, parameters, nullptr);
     return code == cuda::CUDA_SUCCESS ? Status{} : failed(code);
@@ -158,7 +157,13 @@ class Sm90Launcher final : public recipe::Launcher {
   std::array<RoleView, 3> declared_;
   cuda::CUfunction function_ = nullptr;
   cuda::CUcontext context_ = nullptr;
-  unsigned smem_ = 0, threads_ = 0;
+  cuda::CUlaunchAttribute attribute_{};
+  cuda::CUlaunchConfig launch_{};  ///< all but grid and stream
+  struct Moving {
+    std::uint8_t map = 0, operand = 0;
+  };
+  Moving moving_[5];  ///< maps that follow an operand's address
+  int moving_count_ = 0;
   ParameterBlock prototype_;
   bool prepared_ = false;
 };
