@@ -1,0 +1,125 @@
+#include "cases.hpp"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <utility>
+
+#include "base/rules.hpp"
+#include "plan/plan_state.hpp"
+#include "recipe/recipe.hpp"
+#include "verglas/graph.hpp"
+
+namespace verglas::bench {
+namespace {
+
+constexpr std::int64_t kM = 256, kN = 256, kK = 128;
+constexpr Device kGpu{DeviceType::cuda, 0};
+
+enum class Change { nothing, pointers, shapes };
+constexpr std::pair<Change, const char*> kChanges[] = {
+    {Change::nothing, "nothing"}, {Change::pointers, "pointers"}, {Change::shapes, "shapes"}};
+
+/// Launches nothing: what a call costs then is its checks.
+class NullLauncher final : public recipe::Launcher {
+ public:
+  Status launch(const recipe::Binding&, const recipe::Call&) const noexcept override { return {}; }
+  Error failure(Status) const override { return broken(Rule::internal, "nothing is launched here"); }
+};
+
+/// bf16 in, fp32 between. 3 operands: a, b, d. 5: bias and residual as well. 9: row and column scales, a second output and its
+/// absolute maximum too.
+Graph describe(int operands) {
+  Graph g;
+  const Tensor a = g.tensor({.name = "a", .dim = {1, kM, kK}, .stride = {kM * kK, kK, 1}});
+  const Tensor b = g.tensor({.name = "b", .dim = {1, kK, kN}, .stride = {kK * kN, 1, kK}});
+  Tensor x = g.matmul(a, b);
+  if (operands >= 5) {
+    x = g.add(x, g.tensor({.name = "bias", .dim = {1, 1, kN}, .stride = {kN, kN, 1}}));
+    x = g.add(x, g.tensor({.name = "residual", .dim = {1, kM, kN}, .stride = {kM * kN, kN, 1}}));
+  }
+  if (operands >= 9) {
+    x = g.mul(x, g.tensor({.name = "row_scale", .dim = {1, kM, 1}, .stride = {kM, 1, 1}, .data_type = DataType::fp32}));
+    x = g.mul(x, g.tensor({.name = "column_scale", .dim = {1, 1, kN}, .stride = {kN, kN, 1}, .data_type = DataType::fp32}));
+    g.relu(x).set_output(true).set_data_type(DataType::bf16).set_name("activation");
+    g.reduction(x, ReductionMode::amax).set_dim({1, 1, 1}).set_output(true).set_data_type(DataType::fp32).set_name("amax");
+    x = g.swish(x);
+  }
+  x.set_output(true).set_data_type(DataType::bf16).set_name("d");
+  return g;
+}
+
+/// The recipe of the chain with the rules of the copy engine for A, B and matrix outputs, and a launcher that launches nothing.
+CompiledPlan checks_only(int operands) {
+  auto state = std::make_shared<plan::CompiledState>();
+  state->chain = std::make_shared<const chain::FusionChain>(*describe(operands).plans().chain());
+  recipe::Requirements q;
+  q.device = kGpu;
+  for (std::size_t i = 0; i < state->chain->roles.size(); ++i) {
+    const chain::RoleKind kind = state->chain->roles[i].kind;
+    if (kind == chain::RoleKind::a || kind == chain::RoleKind::b || kind == chain::RoleKind::output)
+      q.matrix.push_back({static_cast<int>(i), {.k_major = true, .modulus = 1, .stride_multiple = 16, .alignment = 16}});
+  }
+  state->compiled = {recipe::build(*state->chain, q), std::make_unique<NullLauncher>()};
+  for (const chain::Operand& o : state->chain->operands)
+    state->operands.push_back({.name = o.name,
+                               .uid = o.uid,
+                               .roles = {},
+                               .dtype = o.dtype,
+                               .dim = o.dim,
+                               .stride = o.stride,
+                               .is_output = o.is_output,
+                               .is_host_scalar = o.is_host_scalar});
+  return CompiledPlan(std::move(state));
+}
+
+CompiledPlan sm90_plan() { return describe(3).plans({.device = kGpu, .deselect_engines = {"cpu"}}).compile(); }
+
+/// As declared but for M; nobody dereferences the addresses.
+std::vector<TensorView> pack(const CompiledPlan& plan, std::int64_t m, std::uintptr_t base) {
+  std::vector<TensorView> views;
+  for (const OperandInfo& o : plan.operands()) {
+    TensorView v;
+    v.data = reinterpret_cast<void*>((base + 16 * views.size()) << 20);
+    v.dtype = o.dtype;
+    v.rank = static_cast<std::int8_t>(o.dim.size());
+    v.device = kGpu;
+    v.observed_bytes = 16 << 20;
+    for (std::size_t i = 0; i < o.dim.size(); ++i) {
+      // Only a and what has rows of M follow it: b's axis 1 is K.
+      v.extent[i] = i == 1 && o.dim[i] == kM ? m : o.dim[i];
+      v.stride[i] = o.stride[i];
+    }
+    views.push_back(v);
+  }
+  return views;
+}
+
+std::vector<std::vector<TensorView>> packs(const CompiledPlan& plan, Change change) {
+  std::vector<std::vector<TensorView>> all = {pack(plan, kM, 1)};
+  for (std::uintptr_t i = 1; i < 4 && change != Change::nothing; ++i)
+    all.push_back(change == Change::pointers ? pack(plan, kM, 1 + i) : pack(plan, kM - 8 * static_cast<std::int64_t>(i), 1));
+  return all;
+}
+
+}  // namespace
+
+std::vector<Case> make_cases() {
+  std::vector<Case> cases;
+  const auto add = [&](const std::string& name, const CompiledPlan& plan, std::initializer_list<int> budgets) {
+    for (const auto& [change, text] : kChanges)
+      cases.push_back({fmt::format("{} {} operands, {} new", name, plan.operands().size(), text),
+                       budgets.begin()[static_cast<int>(change)], plan, packs(plan, change)});
+  };
+  const CompiledPlan sm90 = sm90_plan();
+  add("sm90", sm90, {1500, 2500, 2600});
+  std::vector<void*> bare;
+  for (const TensorView& v : pack(sm90, kM, 1)) bare.push_back(v.data);
+  cases.push_back({"sm90 3 addresses", 1800, sm90, {}, {bare}});
+  add("checks", checks_only(3), {1150, 1150, 1150});
+  add("checks", checks_only(5), {1650, 1650, 1650});
+  add("checks", checks_only(9), {3000, 3000, 3000});
+  return cases;
+}
+
+}  // namespace verglas::bench

@@ -1,0 +1,22 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "verglas/plan.hpp"
+#include "verglas/tensor.hpp"
+
+namespace verglas::bench {
+
+/// One kind of checked call. Calls take the packs in turn: one pack where nothing changes, several where pointers or shapes do.
+struct Case {
+  std::string name;
+  int budget = 0;  ///< instructions of a call
+  CompiledPlan plan;
+  std::vector<std::vector<TensorView>> packs;
+  std::vector<std::vector<void*>> addresses = {};  ///< instead of packs
+};
+
+/// A driver that does nothing has to be in place, and to be silent only after this: plans are compiled here.
+std::vector<Case> make_cases();
+
+}  // namespace verglas::bench
