@@ -22,7 +22,8 @@ template <class C, int LINES, bool K_MAJOR, int PIECE>
 VG_DEVICE void load_by_threads(uint32 to, const View& view, int mn, int k, int batch, int mn_extent, int k_extent) {
   constexpr int ELEMENTS = PIECE / C::INPUT_BYTES, PIECES = 128 / PIECE;  // elements a piece, pieces a line
   constexpr int LINES_A_PASS = 128 / PIECES, PASSES = (LINES + LINES_A_PASS - 1) / LINES_A_PASS;
-  constexpr int MOST = PIECE == 16 ? 4 : 8, AHEAD = PASSES < MOST ? PASSES : MOST;  // loads in flight a thread; registers bound them
+  constexpr int MOST = PIECE == 16 ? 4 : 8,
+                AHEAD = PASSES < MOST ? PASSES : MOST;  // loads in flight a thread; registers bound them
   using Element = Piece<C::INPUT_BYTES>;
   const int thread = static_cast<int>(threadIdx.x);
   const int piece = thread % PIECES;
