@@ -27,5 +27,5 @@ wanted = [r.split(";")[0].strip() for r in importlib.metadata.requires("verglas"
 assert [w.split(">")[0] for w in wanted] == ["numpy"], wanted
 print(f"verglas {verglas.__version__} on Python {sys.version.split()[0]}")
 PY
-  if [ -f "$root/src/tool/CMakeLists.txt" ]; then "$env/bin/verglas" --help >/dev/null; fi
+  if [ -f "$root/src/tool/CMakeLists.txt" ]; then "$env/bin/verglas" doctor; fi
 done

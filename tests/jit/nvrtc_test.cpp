@@ -6,6 +6,7 @@
 #include "jit/cubin.hpp"
 #include "jit/store.hpp"
 #include "support/recording_driver.hpp"
+#include "support/required.hpp"
 
 namespace verglas::jit {
 namespace {
@@ -13,9 +14,9 @@ namespace {
 using testing::HasSubstr;
 
 /// Skips in words where the machine has no NVRTC.
-#define NEEDS_NVRTC()                             \
-  const auto found = cuda::nvrtc();               \
-  if (!found) GTEST_SKIP() << found.error().text; \
+#define NEEDS_NVRTC()                                                \
+  const auto found = cuda::nvrtc();                                  \
+  if (!found) VERGLAS_SKIP_FOR_WANT_OF("nvrtc", found.error().text); \
   const cuda::NvrtcTable& nvrtc = **found
 
 CompileRequest scale_kernel() {

@@ -4,6 +4,7 @@
 #include "engine/sm90/source.hpp"
 #include "jit/embedded.hpp"
 #include "jit/nvrtc.hpp"
+#include "support/required.hpp"
 
 // Every flavor that the engine may choose compiles without a spill, a stack frame or a remark of ptxas.
 namespace verglas::sm90 {
@@ -52,7 +53,7 @@ std::vector<KernelConfig> flavors() {
 
 TEST_P(Kernels, CompileWithoutSpillStackOrRemark) {
   const auto nvrtc = cuda::nvrtc();
-  if (!nvrtc) GTEST_SKIP() << nvrtc.error().text;
+  if (!nvrtc) VERGLAS_SKIP_FOR_WANT_OF("nvrtc", nvrtc.error().text);
   const jit::CompiledKernel kernel = jit::compile(**nvrtc, compile_request(GetParam()));
   EXPECT_TRUE(kernel.report.clean()) << kernel.log;
   EXPECT_LE(kernel.report.registers, entry_registers(GetParam())) << kernel.log;

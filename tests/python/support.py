@@ -1,5 +1,7 @@
 """What the tests of graphs share: exact data, poisoned outputs between guards, and declarations made from arrays."""
 
+import os
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -7,6 +9,13 @@ import verglas
 
 BF16 = ml_dtypes.bfloat16
 POISON, GUARD = 0xA5, 64  # guard bytes on each side
+
+
+def lacking(name, reason, module=False):
+    """Skips the test, or a whole module, for want of something; fails it where VERGLAS_REQUIRE names that."""
+    if name in os.environ.get("VERGLAS_REQUIRE", "").split(","):
+        pytest.fail(reason)
+    pytest.skip(reason, allow_module_level=module)
 
 
 def integers(shape, seed=0, dtype=np.float32, low=-3, high=4):

@@ -3,14 +3,13 @@
 import array
 import ctypes
 import importlib.util
-import os
 import sys
 
 import ml_dtypes
 import numpy as np
 import pytest
 import verglas
-from support import BF16, Output, address, declare, integers, one_matmul, refused, strided
+from support import BF16, Output, address, declare, integers, lacking, one_matmul, refused, strided
 
 A, B = integers((1, 4, 6), 1), integers((1, 6, 5), 2)
 EXACT = A @ B
@@ -247,9 +246,7 @@ def test_cases_a_65_parameters_and_lazy_views(plain, out):
 
 def wanted(name):
     if importlib.util.find_spec(name) is None:
-        if name in os.environ.get("VERGLAS_REQUIRE", "").split(","):
-            pytest.fail(f"{name} is missing and VERGLAS_REQUIRE asks for it")
-        pytest.skip(f"{name} is missing")
+        lacking(name, f"{name} is missing")
     return importlib.import_module(name)
 
 

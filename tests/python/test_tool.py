@@ -9,6 +9,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
+from support import lacking
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(ROOT.glob("examples/0*.json"))
@@ -22,7 +23,8 @@ def find_tool():
 
 
 TOOL = find_tool()
-pytestmark = pytest.mark.skipif(TOOL is None, reason="the command verglas is not built (VERGLAS_TOOL names it)")
+if TOOL is None:
+    lacking("tool", "the command verglas is not built (VERGLAS_TOOL names it)", module=True)
 
 
 def call(*arguments, code=0, **environment):
@@ -251,8 +253,9 @@ def test_a_graph_that_is_none_is_refused(tmp_path):
     assert "io_failed [file.unknown_key] graph file, /extra" in call("run", path, code=1)
 
 
-@pytest.mark.skipif(shutil.which("dot") is None, reason="no Graphviz")
 def test_explain_draws(tmp_path):
+    if shutil.which("dot") is None:
+        lacking("dot", "no Graphviz")
     call("explain", EXAMPLES[4], "--svg", tmp_path / "g.svg")
     svg = (tmp_path / "g.svg").read_text()
     assert "<svg" in svg and "swish" in svg and svg.count("matmul") >= 2

@@ -1,8 +1,6 @@
 #include "support/gpu.hpp"
 
 #include <algorithm>
-#include <cstdlib>
-#include <string_view>
 
 #include "cuda/device.hpp"
 
@@ -22,11 +20,6 @@ std::string missing_gpu() {
     return facts.name + " has compute capability " + std::to_string(facts.major) + "." + std::to_string(facts.minor) +
            ", not 9.0";
   return {};
-}
-
-bool gpu_is_required() {
-  const char* text = std::getenv("VERGLAS_REQUIRE");
-  return text != nullptr && std::string_view(text).find("gpu") != std::string_view::npos;
 }
 
 DeviceBuffer::DeviceBuffer(const verglas::cuda::DriverTable& driver, std::size_t bytes, int fill_byte, std::size_t misalign)

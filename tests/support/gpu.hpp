@@ -8,13 +8,12 @@
 
 #include "cuda/context.hpp"
 #include "cuda/driver_table.hpp"
+#include "support/required.hpp"
 
 namespace support {
 
 /// What keeps this machine from running GPU tests, in words; empty when nothing does.
 std::string missing_gpu();
-/// True when VERGLAS_REQUIRE names gpu: then a skip is a failure.
-bool gpu_is_required();
 
 /// Device memory between two guards of 4 KiB, filled with a byte. `misalign` shifts the payload by some bytes.
 class DeviceBuffer {
@@ -43,8 +42,5 @@ class DeviceBuffer {
 }  // namespace support
 
 /// Skips the test in words, or fails it where a GPU is required.
-#define VERGLAS_NEEDS_GPU()                                                   \
-  if (const std::string missing = support::missing_gpu(); !missing.empty()) { \
-    if (support::gpu_is_required()) FAIL() << missing;                        \
-    GTEST_SKIP() << missing;                                                  \
-  }
+#define VERGLAS_NEEDS_GPU() \
+  if (const std::string missing = support::missing_gpu(); !missing.empty()) VERGLAS_SKIP_FOR_WANT_OF("gpu", missing)
