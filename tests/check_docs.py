@@ -3,7 +3,8 @@
 
 In docs/*.md and the pages at the root, in backticks: paths of the tree, ids of rules, symbols with `::` or `()`, and environment
 variables VERGLAS_… must exist; links must lead to files. A code block after `<!-- from PATH -->` must be a run of lines of
-that file (indentation as a whole aside). Every pointwise mode and reduction has its row in docs/numerics.md.
+that file (indentation as a whole aside). Every pointwise mode and reduction has its row in docs/numerics.md, and the table
+of directions in docs/design.md is the one that is checked.
 """
 
 import re
@@ -13,9 +14,11 @@ import textwrap
 from functools import cache
 from pathlib import Path
 
+from check_includes import EDGES
+
 ROOT = Path(__file__).resolve().parent.parent
 # What is here but not (only) in the tree: made by the build, installed, or a name in somebody else's tree.
-ELSEWHERE = re.compile(r"^(build|\.venv|~|/|\$|nvidia/|lib(64)?/|GRAPH)")
+ELSEWHERE = re.compile(r"^(build|\.venv|~|/|\$|nvidia/|lib(64)?/|GRAPH|bench/results)")
 # Words that look like symbols and belong to other software.
 FOREIGN = {"find_package", "resolve_conj", "resolve_neg", "size"}
 TOP = ("src", "include", "tests", "docs", "examples", "bench", "scripts", "python", "cmake", ".ci")
@@ -142,9 +145,20 @@ def check_modes():
     return missing if len(modes) > 50 else [*missing, "src/base/pointwise.cpp: the names of the modes were not found"]
 
 
+def check_directions():
+    """The table of directions in docs/design.md is that of check_includes.py, for the folders that exist."""
+    text = (
+        (ROOT / "docs/design.md").read_text(encoding="utf-8").split("## Which way dependencies point", 1)[-1].split("\n## ", 1)[0]
+    )
+    shown = {m[1]: m[2].replace("`", "").split() for m in re.finditer(r"^\| `([\w/]+)` \|([^|]*)\|$", text, re.MULTILINE)}
+    wanted = {folder: edges.split() for folder, edges in EDGES.items() if f"src/{folder}" in files()}
+    differ = [f for f in {**wanted, **shown} if wanted.get(f) != shown.get(f)]
+    return [f"docs/design.md: {f}: {shown.get(f)}, in check_includes.py {wanted.get(f)}" for f in differ]
+
+
 def main():
     pages = sorted([*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md")])
-    wrong = check_modes()
+    wrong = check_modes() + check_directions()
     for page in pages:
         wrong += check_page(page.relative_to(ROOT).as_posix(), page.read_text(encoding="utf-8"))
     print("\n".join(wrong) or f"{len(pages)} pages name only what exists")

@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""Puts the figures of bench/results/*.json into README.md and docs/bench.md; no number there is typed.
+
+    bench/report.py                              rewrites the blocks between <!-- bench NAME --> and <!-- end bench -->
+    bench/report.py --check                      says which blocks are not up to date; exit code 1 if one is not
+    bench/report.py --record NAME -- COMMAND…    runs a program that prints JSON, adds machine, commit and command to it, writes
+                                                 bench/results/NAME.json and rewrites the blocks
+
+A result file is an object with `rival`, `machine`, `commit`, `command` and `rows`. A row has `m`, `n`, `k`, perhaps `case`, then
+`ours_ms`, `rival_ms`, `ratio` (rival ÷ ours) with `low` and `high`, and `noise`, the ratio of one side against itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shlex
+import subprocess
+import sys
+
+from machine import ROOT, commit, machine
+
+RESULTS = ROOT / "bench/results"
+PAGES = ("README.md", "docs/bench.md")
+BLOCK = re.compile(r"(<!-- bench (\w+) -->\n).*?(<!-- end bench -->)", re.DOTALL)
+
+
+TIMES = " \N{MULTIPLICATION SIGN} "
+
+
+def row_of(row: dict) -> str:
+    extents = TIMES.join(f"{row[axis]:,}" for axis in ("m", "n", "k"))
+    times = f"{row['ours_ms']:.2f} | {row['rival_ms']:.2f} | **{row['ratio']:.2f}** | {row['low']:.2f} to {row['high']:.2f}"
+    return f"| {row.get('case', 'product')} | {extents} | {times} | {row['noise']:.2f} |"
+
+
+def table_of(result: dict) -> str:
+    """The figures with all that is needed to make them again."""
+    there = result["machine"]
+    axes = TIMES.join("MNK")
+    lines = [f"| | {axes} | ours, ms | rival, ms | rival ÷ ours | range | against itself |", "|---|---|--:|--:|--:|--:|--:|"]
+    lines += map(row_of, result["rows"])
+    where = f"{there['processor']}, {there['processors']} processors, {there['system']}"
+    return "\n".join([*lines, "", f"`{result['command']}` ({where}; rival: {result['rival']}; commit {result['commit']})"])
+
+
+def block_of(name: str) -> str:
+    path = RESULTS / f"{name}.json"
+    if not path.is_file():
+        return f"*Not measured yet: there is no bench/results/{name}.json.*"
+    return table_of(json.loads(path.read_text(encoding="utf-8")))
+
+
+def rewritten(text: str) -> str:
+    return BLOCK.sub(lambda match: f"{match[1]}{block_of(match[2])}\n{match[3]}", text)
+
+
+def record(name: str, command: list[str]) -> None:
+    result = json.loads(subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout)
+    result |= {"machine": machine(), "commit": commit(), "command": shlex.join(command)}
+    write(name, result)
+
+
+def write(name: str, result: dict) -> None:
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--record", metavar="NAME")
+    parser.add_argument("command", nargs="*")
+    options = parser.parse_args()
+    if options.record:
+        record(options.record, options.command)
+    stale = 0
+    for page in PAGES:
+        path = ROOT / page
+        old = path.read_text(encoding="utf-8")
+        new = rewritten(old)
+        if old == new:
+            continue
+        if options.check:
+            print(f"{page}: its figures are not those of bench/results; bench/report.py rewrites them")
+            stale = 1
+        else:
+            path.write_text(new, encoding="utf-8")
+            print(f"{page}: rewritten")
+    return stale
+
+
+if __name__ == "__main__":
+    sys.exit(main())
