@@ -19,9 +19,9 @@ class Kernels : public ::testing::TestWithParam<KernelConfig> {};
 
 std::vector<KernelConfig> flavors() {
   std::vector<KernelConfig> all;
-  for (const Shape& s :
-       {Shape{128, 256, 2, Schedule::cooperative}, Shape{128, 176, 2, Schedule::pingpong}, Shape{128, 128, 2, Schedule::pingpong},
-        Shape{64, 128, 1, Schedule::cooperative}, Shape{64, 64, 1, Schedule::cooperative}}) {
+  for (const Shape& s : {Shape{128, 256, 2, Schedule::cooperative}, Shape{128, 192, 2, Schedule::pingpong},
+                         Shape{128, 176, 2, Schedule::pingpong}, Shape{128, 128, 2, Schedule::pingpong},
+                         Shape{64, 128, 1, Schedule::cooperative}, Shape{64, 64, 1, Schedule::cooperative}}) {
     const auto add = [&](auto change) {
       KernelConfig k;
       k.block_m = s.m;
@@ -29,7 +29,7 @@ std::vector<KernelConfig> flavors() {
       k.consumers = s.consumers;
       k.schedule = s.schedule;
       change(k);
-      k.store_buffers = chunks_of(k);
+      k.store_buffers = s.schedule == Schedule::pingpong ? 2 : chunks_of(k);
       k.stages = stages_that_fit(k);
       if (k.stages < 3) {
         k.store_buffers = 2;
