@@ -98,7 +98,11 @@ double formula(PointwiseMode mode, const PointwiseParameters& p, double x, doubl
     case logical_not: return x == 0;
     case binary_select: return z != 0 ? x : y;
     case gen_index: return 0;  // the caller knows the place
-    default: return x * derivative(mode, p, y);
+    default: {
+      // An infinite loss meets the slope as fp32 has it, where a tiny one is 0.
+      const double slope = derivative(mode, p, y);
+      return x * (std::isinf(x) && std::abs(slope) < 0x1p-150 ? 0 : slope);
+    }
   }
 }
 
@@ -110,7 +114,7 @@ std::int64_t formula_int(PointwiseMode mode, std::int64_t x, std::int64_t y, std
     case sub: return wrap(x - y);
     case mul: return wrap(x * y);
     case div: return y == 0 ? 0 : wrap(x / y);
-    case mod: return y == 0 ? x : wrap(x % y);
+    case mod: return y == 0 ? 0 : wrap(x % y);
     case max: return x > y ? x : y;
     case min: return x < y ? x : y;
     case add_square: return wrap(x + wrap(y * y));
