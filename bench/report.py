@@ -8,6 +8,7 @@
 
 A result file is an object with `rival`, `machine`, `commit`, `command` and `rows`. A row has `m`, `n`, `k`, perhaps `case`, then
 `ours_ms`, `rival_ms`, `ratio` (rival ÷ ours) with `low` and `high`, and `noise`, the ratio of one side against itself.
+A file with `records` is of bench/device/gemm_probe.cpp: the fastest flavor of the kernel for each shape.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from machine import ROOT, commit, machine
 
 RESULTS = ROOT / "bench/results"
 PAGES = ("README.md", "docs/bench.md")
-BLOCK = re.compile(r"(<!-- bench (\w+) -->\n).*?(<!-- end bench -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- bench ([\w-]+) -->\n).*?(<!-- end bench -->)", re.DOTALL)
 
 
 TIMES = " \N{MULTIPLICATION SIGN} "
@@ -45,11 +46,31 @@ def table_of(result: dict) -> str:
     return "\n".join([*lines, "", f"`{result['command']}` ({where}; rival: {result['rival']}; commit {result['commit']})"])
 
 
+def probe_of(result: dict) -> str:
+    """For each shape the flavor that is fastest in steady state; the rival's own records name it."""
+    steady: dict[str, list[dict]] = {}
+    short = {r["case"]: r for r in result["records"] if r["suite"] == "gemm_probe.short"}
+    for record in result["records"]:
+        shape, flavor = record["case"].split(" ", 1)
+        if record["suite"] == "gemm_probe.steady" and flavor != "cublaslt":
+            steady.setdefault(shape, []).append(record)
+    axes = TIMES.join("MNK")
+    lines = [f"| {axes} | kernel | ours, µs | cuBLASLt, µs | rival ÷ ours, steady | short run |", "|---|---|--:|--:|--:|--:|"]
+    for shape, records in steady.items():
+        best = max(records, key=lambda r: r["ratio"])
+        after = f"{short[best['case']]['ratio']:.2f}" if best["case"] in short else ""
+        times = f"{best['ours_us']:.1f} | {best['rival_us']:.1f} | **{best['ratio']:.2f}** | {after}"
+        lines.append(f"| {shape.replace('x', TIMES)} | {best['case'].split(' ', 1)[1]} | {times} |")
+    where = f"{result['device']}, driver {result['driver']}, NVRTC {result['nvrtc']}, cuBLASLt {result['cublaslt']}"
+    return "\n".join([*lines, "", f"`{result['command']}` ({where}; commit {result['commit']})"])
+
+
 def block_of(name: str) -> str:
     path = RESULTS / f"{name}.json"
     if not path.is_file():
         return f"*Not measured yet: there is no bench/results/{name}.json.*"
-    return table_of(json.loads(path.read_text(encoding="utf-8")))
+    result = json.loads(path.read_text(encoding="utf-8"))
+    return probe_of(result) if "records" in result else table_of(result)
 
 
 def rewritten(text: str) -> str:
