@@ -3,8 +3,8 @@
 
 In docs/*.md and the pages at the root, in backticks: paths of the tree, ids of rules, symbols with `::` or `()`, and environment
 variables VERGLAS_… must exist; links must lead to files. A code block after `<!-- from PATH -->` must be a run of lines of
-that file (indentation as a whole aside). Every pointwise mode and reduction has its row in docs/numerics.md, and the table
-of directions in docs/design.md is the one that is checked.
+that file (indentation as a whole aside). Every pointwise mode and reduction has its row in docs/numerics.md, the directions in
+docs/design.md are those that are checked, and docs/tool.md has every environment variable.
 """
 
 import re
@@ -156,9 +156,20 @@ def check_directions():
     return [f"docs/design.md: {f}: {shown.get(f)}, in check_includes.py {wanted.get(f)}" for f in differ]
 
 
+def check_environment():
+    """The table of variables in docs/tool.md is the list that the library reads."""
+    text = (ROOT / "src/base/environment.def").read_text(encoding="utf-8")
+    quoted = r'"((?:[^"\\]|\\.)*)"'
+    listed = re.findall(rf"VERGLAS_VARIABLE\({quoted}, \w+, {quoted}, {quoted}\)", text)
+    page = (ROOT / "docs/tool.md").read_text(encoding="utf-8")
+    rows = [f"| `{name}` | {meaning} | {otherwise} |".replace('\\"', '"') for name, otherwise, meaning in listed]
+    wrong = [f"docs/tool.md: wanted the row {row}" for row in rows if row not in page]
+    return wrong if rows else ["src/base/environment.def: no variable was found"]
+
+
 def main():
     pages = sorted([*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md")])
-    wrong = check_modes() + check_directions()
+    wrong = check_modes() + check_directions() + check_environment()
     for page in pages:
         wrong += check_page(page.relative_to(ROOT).as_posix(), page.read_text(encoding="utf-8"))
     print("\n".join(wrong) or f"{len(pages)} pages name only what exists")
