@@ -62,7 +62,7 @@ sanitized() {
   local preset=$1 labels=$2 label targets=()
   for label in ${labels//|/ }; do targets+=("verglas_test_$label"); done
   check "$preset-configure" cmake --preset "$preset" &&
-    check "$preset-build" cmake --build "build/$preset" --target "${targets[@]}" &&
+    check "$preset-build" cmake --build "build/$preset" --target "${targets[@]}" -- -k 0 &&
     tests "$preset" "$preset" -L "^($labels)\$"
 }
 
