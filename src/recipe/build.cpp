@@ -29,6 +29,7 @@ class Builder {
     r_.declared = c.declared;
     r_.device = q.device;
     r_.workspace = q.workspace;
+    r_.tiles = q.tiles;
     for (const chain::Operand& o : c.operands)
       r_.operands.push_back({.dtype = o.dtype,
                              .is_output = o.is_output,
@@ -50,6 +51,7 @@ class Builder {
     layout();
     extents();
     outputs();
+    if (r_.tiles.m > 0) add(Rule::call_grid, CheckKind::grid, 0);
     if (r_.workspace.bytes > 0) add(Rule::call_workspace, CheckKind::workspace, 0);
     add(Rule::internal, CheckKind::end, 0);
     return std::move(r_);

@@ -398,6 +398,21 @@ Status evaluate(const Recipe& r, const Launcher& launcher, const Call& call, Bin
             });
         } while (more(CheckKind::injective));
         break;
+      case CheckKind::grid: {
+        // Each extent is below 2^31 here. Where fewer elements than 2^31 are asked for, no division is needed.
+        const std::int64_t l = b.live[1], m = b.live[2], n = b.live[3];
+        if (m * n >= kExtentLimit || m * n * l >= kExtentLimit) [[unlikely]] {
+          const std::int64_t of_matrix = (m + r.tiles.m - 1) / r.tiles.m * ((n + r.tiles.n - 1) / r.tiles.n);
+          if (l > 0 && of_matrix >= (kExtentLimit + l - 1) / l)
+            return fail([&] {
+              return Words{"L = " + std::to_string(l) + ", M = " + std::to_string(m) + ", N = " + std::to_string(n) + " in tiles of " +
+                               std::to_string(r.tiles.m) + " x " + std::to_string(r.tiles.n),
+                           "fewer than 2147483648 tiles"};
+            });
+        }
+        ++c;
+        break;
+      }
       case CheckKind::workspace: {
         const Workspace& w = call.workspace;
         const bool aligned =

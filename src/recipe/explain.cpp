@@ -57,7 +57,8 @@ std::string subject_of(const Recipe& r, const chain::FusionChain& chain, const C
   switch (c.kind) {
     case CheckKind::count:
     case CheckKind::plan_device:
-    case CheckKind::live: return "call";
+    case CheckKind::live:
+    case CheckKind::grid: return "call";
     case CheckKind::workspace: return "workspace";
     case CheckKind::present:
     case CheckKind::writable:
@@ -90,6 +91,7 @@ std::string_view kind_text(CheckKind k) {
     case CheckKind::aux: return "broadcast shape";
     case CheckKind::overlap: return "no shared bytes";
     case CheckKind::injective: return "no two elements in one place";
+    case CheckKind::grid: return "tiles below 2^31";
     case CheckKind::workspace: return "size and alignment";
     case CheckKind::end: break;
   }

@@ -41,6 +41,7 @@ enum class CheckKind : std::uint8_t {
   aux,           ///< role: extents without unit axes are those of its broadcast shape; binds the role's view
   overlap,       ///< role and role `other`: byte ranges are disjoint
   injective,     ///< role: no two elements in one place
+  grid,          ///< tiles of the live extents are below 2^31
   workspace,     ///< size and alignment
   end,           ///< not a check: the last of every list
 };
@@ -91,6 +92,11 @@ struct Call {
   Workspace workspace;
 };
 
+/// Extents of the tiles that a launch is divided into; 0 where nothing counts them.
+struct Tiles {
+  std::int64_t m = 0, n = 0;
+};
+
 struct Recipe {
   std::vector<OperandFact> operands;
   std::vector<RoleFact> roles;
@@ -98,6 +104,7 @@ struct Recipe {
   std::array<std::int64_t, 4> declared{};  ///< L, M, N, K
   Device device{};
   WorkspaceSize workspace{};
+  Tiles tiles{};
   int first_a = 0, first_b = 0, first_l = -1;  ///< roles that M and K, N, and L are read from; first_l −1: L is 1
 };
 
@@ -112,6 +119,7 @@ struct Requirements {
     int alignment = 0;        ///< of the address, bytes; 0: that of the element
   };
   std::vector<std::pair<int, Matrix>> matrix;  ///< role → rule; roles not named have no such rule
+  Tiles tiles{};                               ///< the kernel counts tiles in 32 bits
 };
 
 /// The recipe of a chain with what this engine adds.

@@ -193,6 +193,7 @@ struct Demand {
   WorkspaceSize workspace = {};
   Device now = {DeviceType::cuda, 0};
   Workspace given = {};
+  recipe::Tiles tiles = {};
 };
 
 std::string demanded(const Demand& d, const std::function<void(Views&)>& change = [](Views&) {}) {
@@ -203,6 +204,7 @@ std::string demanded(const Demand& d, const std::function<void(Views&)>& change 
   q.device = {DeviceType::cuda, 0};
   q.workspace = d.workspace;
   q.matrix = {{0, d.a}};
+  q.tiles = d.tiles;
   const recipe::Recipe recipe = recipe::build(*chain, q);
   for (TensorView& v : s.views) v.device = q.device;
   change(s.views);
@@ -238,6 +240,31 @@ REFUSES(call_outer_stride) {
             "bytes below "
             "2^40");
   EXPECT_EQ(demanded({.a = {.stride_multiple = 16}}, [](Views& v) { v[Sample::kA].stride[1] = 12; }), "");
+}
+
+REFUSES(call_grid) {
+  // L = 2 and M = 4 as in the sample, at addresses that nothing reads.
+  const auto wide = [](std::int64_t n) {
+    return [n](Views& v) {
+      const auto set = [&](int i, std::int64_t batches, std::int64_t rows) {
+        TensorView& x = v[static_cast<std::size_t>(i)];
+        x.data = reinterpret_cast<void*>(std::uintptr_t{1} << 40 << i);
+        x.extent = {batches, rows, n};
+        x.stride = {rows * n, n, 1};
+      };
+      set(Sample::kB, 1, 8);
+      set(Sample::kBias, 1, 1);
+      set(Sample::kY, 2, 4);
+      set(Sample::kS, 2, 1);
+    };
+  };
+  EXPECT_EQ(demanded({.tiles = {1, 1}}, wide(1 << 28)),
+            "invalid_call [call.grid] call: got L = 2, M = 4, N = 268435456 in tiles of 1 x 1, wanted fewer than 2147483648 tiles");
+  EXPECT_EQ(demanded({.tiles = {1, 1}}, wide((1 << 28) - 1)), "");
+  EXPECT_EQ(demanded({.tiles = {3, 2}}, wide(1 << 28)), "");
+  EXPECT_NE(demanded({.tiles = {3, 2}}, wide((1 << 30) + 1)), "");  // 2 x 2 x (2^29 + 1) tiles
+  EXPECT_EQ(demanded({.tiles = {4, 2}}, wide((1 << 30) + 1)), "");
+  EXPECT_EQ(demanded({}, wide(1 << 28)), "");
 }
 
 REFUSES(call_workspace) {

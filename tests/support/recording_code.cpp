@@ -293,6 +293,7 @@ CUresult Calls::cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType typ
                                        CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion,
                                        CUtensorMapFloatOOBfill fill) {
   ENTER(cuTensorMapEncodeTiled);
+  REQUIRE(s.current_device() >= 0, CUDA_ERROR_INVALID_CONTEXT);  // seen on an H200 with CUDA 13.0, though nothing is enqueued
   const CUresult no = CUDA_ERROR_INVALID_VALUE;
   REQUIRE(map && id(map) % 64 == 0, no);
   const int bytes = element_bytes(type);
@@ -338,6 +339,7 @@ CUresult Calls::cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType typ
 
 CUresult Calls::cuTensorMapReplaceAddress(CUtensorMap* map, void* address) {
   ENTER(cuTensorMapReplaceAddress);
+  REQUIRE(s.current_device() >= 0, CUDA_ERROR_INVALID_CONTEXT);
   REQUIRE(map && id(map) % 64 == 0, CUDA_ERROR_INVALID_VALUE);
   TensorMapRecord r = record_of(*map);
   REQUIRE(r.magic == TensorMapRecord::kMagic, CUDA_ERROR_INVALID_VALUE);

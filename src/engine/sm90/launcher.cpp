@@ -178,6 +178,7 @@ std::unique_ptr<recipe::Launcher> make_launcher(const chain::FusionChain& chain,
 recipe::Requirements requirements_of(const chain::FusionChain& chain, const KernelConfig& config, Device device) {
   recipe::Requirements q;
   q.device = device;
+  q.tiles = {config.block_m, config.block_n};
   const ProductRoles roles = product_roles(chain);
   // The copy engine, and threads that move pieces, want addresses and rows in whole pieces; single elements want nothing.
   const auto ask = [&](int role, Path path, bool along_k, DataType type) {

@@ -1,4 +1,5 @@
 // The recording driver must say no where the real one does, or every test that stands on it proves nothing.
+#include "cuda/context.hpp"
 #include "support/recording_driver.hpp"
 
 #include <gtest/gtest.h>
@@ -155,8 +156,28 @@ struct MapArguments {
   }
 };
 
+/// The primary context of device 0, current while it lives.
+struct InContext {
+  explicit InContext(const RecordingDriver& driver) : primary(driver.table(), 0), current(driver.table(), primary.handle()) {}
+  verglas::cuda::PrimaryContext primary;
+  verglas::cuda::CurrentContext current;
+};
+
+TEST(RecordingDriver, WantsAContextForTensorMaps) {
+  const RecordingDriver driver;
+  CUtensorMap map{};
+  EXPECT_EQ(MapArguments{}.encode(driver.table(), map), CUDA_ERROR_INVALID_CONTEXT);
+  {
+    const InContext here(driver);
+    EXPECT_EQ(MapArguments{}.encode(driver.table(), map), CUDA_SUCCESS);
+  }
+  EXPECT_EQ(driver.table().cuTensorMapReplaceAddress(&map, reinterpret_cast<void*>(0x20010)), CUDA_ERROR_INVALID_CONTEXT);
+  EXPECT_EQ(record_of(map).address, 0x10000U);
+}
+
 TEST(RecordingDriver, EncodesTensorMapsReadably) {
   const RecordingDriver driver;
+  const InContext here(driver);
   CUtensorMap map{};
   ASSERT_EQ(MapArguments{}.encode(driver.table(), map), CUDA_SUCCESS);
   TensorMapRecord record = record_of(map);
@@ -183,6 +204,7 @@ TEST(RecordingDriver, EncodesTensorMapsReadably) {
 // Each limit from both sides: the last legal value, and the first that is not.
 TEST(RecordingDriver, KeepsTheLimitsOfTensorMaps) {
   const RecordingDriver driver;
+  const InContext here(driver);
   const auto encode = [&](const std::function<void(MapArguments&)>& change) {
     MapArguments a;
     change(a);

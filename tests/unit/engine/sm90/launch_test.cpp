@@ -161,11 +161,16 @@ TEST_F(Sm90Launch, BorrowsTheContextOnAThreadThatHasNone) {
   const CompiledPlan p = plan();
   driver.clear();
   std::jthread([&] {
-    EXPECT_EQ(driver.context_depth(), 0);
-    EXPECT_TRUE(p.execute(buffers(1, kM, 1)).ok());
-    EXPECT_EQ(driver.context_depth(), 0);
+    for (const std::int64_t m : {kM, kM - 1}) {  // addresses replaced; maps encoded
+      EXPECT_EQ(driver.context_depth(), 0);
+      const Status s = p.execute(buffers(1, m, 1));
+      EXPECT_TRUE(s.ok()) << p.explain(s, buffers(1, m, 1)).what();
+      EXPECT_EQ(driver.context_depth(), 0);
+    }
   }).join();
-  EXPECT_EQ(driver.launches().size(), 1U);
+  EXPECT_EQ(driver.launches().size(), 2U);
+  EXPECT_GT(driver.count("cuTensorMapReplaceAddress"), 0);
+  EXPECT_GT(driver.map_encodes(), 0);
 }
 
 TEST_F(Sm90Launch, AllocatesNothingOnTheCallPath) {
