@@ -6,6 +6,7 @@
 
 #include "base/rules.hpp"
 #include "dlpack.hpp"
+#include "exchange.hpp"
 #include "numpy_arrays.hpp"
 
 namespace verglas::python {
@@ -148,6 +149,7 @@ void read_buffer(nb::handle object, const OperandInfo& operand, TensorView& view
     view = TensorView::address(address);
     return;
   }
+  if (const ExchangeType* type = exchange_of(object); type && read_exchange(*type, object, operand, view, keep)) return;
   if (has(object, "__dlpack__")) {
     const nb::object tensor = settled(object, operand);
     read_dlpack(tensor, operand, view, keep);

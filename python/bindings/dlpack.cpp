@@ -11,31 +11,6 @@
 namespace verglas::python {
 namespace {
 
-/// The exchange format's structures, version 1.x, as far as they are read here. Source: the DLPack specification.
-struct DlTensor {
-  void* data;
-  std::int32_t device_type, device_id;
-  std::int32_t rank;
-  std::uint8_t code, bits;
-  std::uint16_t lanes;
-  std::int64_t* shape;
-  std::int64_t* strides;  ///< elements; null: row-major
-  std::uint64_t byte_offset;
-};
-struct DlManaged {
-  DlTensor tensor;
-  void* owner;
-  void (*release)(DlManaged*);
-};
-struct DlManagedVersioned {
-  std::uint32_t major, minor;
-  void* owner;
-  void (*release)(DlManagedVersioned*);
-  std::uint64_t flags;
-  DlTensor tensor;
-};
-constexpr std::uint64_t kReadOnly = 1;
-
 DataType type_of(const DlTensor& t) noexcept {
   if (t.lanes != 1) return DataType::not_set;
   switch (t.code << 8 | t.bits) {
@@ -91,6 +66,20 @@ nb::object capsule_of(nb::handle object) {
 
 }  // namespace
 
+void read_dl_tensor(const DlTensor& t, const OperandInfo& operand, TensorView& view) {
+  view.dtype = type_of(t);
+  if (view.dtype == DataType::not_set) refuse_type(operand, text_of(t));
+  view.data = t.data ? static_cast<char*>(t.data) + t.byte_offset : nullptr;
+  view.device = device_of(t, operand);
+  set_rank(view, t.rank, operand);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(view.rank); ++i) view.extent[i] = t.shape[i];
+  if (t.strides == nullptr) {
+    set_row_major(view);
+  } else {
+    for (std::size_t i = 0; i < static_cast<std::size_t>(view.rank); ++i) view.stride[i] = t.strides[i];
+  }
+}
+
 void read_dlpack(nb::handle object, const OperandInfo& operand, TensorView& view, Keepers& keep) {
   nb::object capsule = capsule_of(object);
   const DlTensor* t = nullptr;
@@ -98,24 +87,14 @@ void read_dlpack(nb::handle object, const OperandInfo& operand, TensorView& view
     const auto* m = static_cast<DlManagedVersioned*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor_versioned"));
     if (m->major != 1)
       throw broken(Rule::pack_object, label_of(operand), "DLPack version " + std::to_string(m->major), "version 0 or 1");
-    view.read_only = (m->flags & kReadOnly) != 0;
+    view.read_only = (m->flags & DlManagedVersioned::kReadOnly) != 0;
     t = &m->tensor;
   } else if (PyCapsule_IsValid(capsule.ptr(), "dltensor")) {
     t = &static_cast<DlManaged*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor"))->tensor;
   } else {
     throw broken(Rule::pack_object, label_of(operand), "a __dlpack__ that answers no fresh DLPack capsule", "a capsule");
   }
-  view.dtype = type_of(*t);
-  if (view.dtype == DataType::not_set) refuse_type(operand, text_of(*t));
-  view.data = t->data ? static_cast<char*>(t->data) + t->byte_offset : nullptr;
-  view.device = device_of(*t, operand);
-  set_rank(view, t->rank, operand);
-  for (std::size_t i = 0; i < static_cast<std::size_t>(view.rank); ++i) view.extent[i] = t->shape[i];
-  if (t->strides == nullptr) {
-    set_row_major(view);
-  } else {
-    for (std::size_t i = 0; i < static_cast<std::size_t>(view.rank); ++i) view.stride[i] = t->strides[i];
-  }
+  read_dl_tensor(*t, operand, view);
   keep.hold(std::move(capsule));
 }
 

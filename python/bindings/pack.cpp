@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/rules.hpp"
+#include "exchange.hpp"
 #include "numeric/convert.hpp"
 
 namespace verglas::python {
@@ -52,12 +53,23 @@ PlanFacts::PlanFacts(CompiledPlan compiled, Graph described)
     operand_of_tensor.push_back(static_cast<std::int16_t>(plan.operand_index(graph.tensor_at(i).uid())));
 }
 
-Pack::Pack(const PlanFacts& facts, nb::handle buffers) : facts_(facts), count_(facts.plan.operands().size()) {
+template <class Fill>
+void Pack::fill(Fill&& add_all) {
   for (std::size_t i = 0; i < count_; ++i) {
     new (views_ + i) TensorView();
     objects_[i] = nullptr;
   }
   try {
+    add_all();
+    finish();
+  } catch (...) {
+    for (std::size_t i = 0; i < count_; ++i) Py_XDECREF(objects_[i]);
+    throw;
+  }
+}
+
+Pack::Pack(const PlanFacts& facts, nb::handle buffers) : facts_(facts), count_(facts.plan.operands().size()) {
+  fill([&] {
     if (PyDict_Check(buffers.ptr())) {
       PyObject *key = nullptr, *value = nullptr;
       Py_ssize_t position = 0;
@@ -65,20 +77,23 @@ Pack::Pack(const PlanFacts& facts, nb::handle buffers) : facts_(facts), count_(f
         if (value != Py_None) add(operand_of(key), value);
     } else if (PyList_Check(buffers.ptr()) || PyTuple_Check(buffers.ptr())) {
       const nb::object fast = nb::steal(PySequence_Fast(buffers.ptr(), "a sequence"));
-      const Py_ssize_t given = PySequence_Fast_GET_SIZE(fast.ptr());
-      if (static_cast<std::size_t>(given) != count_)
-        throw broken(Rule::call_operand_count, "call", std::to_string(given) + " buffers", std::to_string(count_));
-      for (Py_ssize_t i = 0; i < given; ++i)
-        if (PyObject* value = PySequence_Fast_GET_ITEM(fast.ptr(), i); value != Py_None) add(static_cast<int>(i), value);
+      take_in_order(PySequence_Fast_ITEMS(fast.ptr()), static_cast<std::size_t>(PySequence_Fast_GET_SIZE(fast.ptr())));
     } else {
       throw broken(Rule::pack_object, "call", "a pack of type " + type_name_of(buffers),
                    "a dict, or a list or tuple in the order of operands()");
     }
-    finish();
-  } catch (...) {
-    for (std::size_t i = 0; i < count_; ++i) Py_XDECREF(objects_[i]);
-    throw;
-  }
+  });
+}
+
+Pack::Pack(const PlanFacts& facts, PyObject* const* buffers, std::size_t count)
+    : facts_(facts), count_(facts.plan.operands().size()) {
+  fill([&] { take_in_order(buffers, count); });
+}
+
+void Pack::take_in_order(PyObject* const* buffers, std::size_t given) {
+  if (given != count_) throw broken(Rule::call_operand_count, "call", std::to_string(given) + " buffers", std::to_string(count_));
+  for (std::size_t i = 0; i < given; ++i)
+    if (buffers[i] != Py_None) add(static_cast<int>(i), buffers[i]);
 }
 
 Pack::~Pack() {
@@ -126,22 +141,33 @@ void Pack::add(int operand, nb::handle object) {
   const OperandInfo& info = facts_.plan.operands()[i];
   if (objects_[i]) throw broken(Rule::pack_duplicate, label_of(info), "two buffers by different keys", "one");
   objects_[i] = Py_NewRef(object.ptr());
-  if (facts_.readings[i].is_scalar && is_number(object)) {
-    store_number(object, info, scalars_[i]);
-    views_[i] = TensorView::address(&scalars_[i]);
-    return;
-  }
-  read_buffer(object, info, views_[i], keep_);
+  read_operand(facts_, i, object, scalars_[i], views_[i], keep_);
 }
 
 void Pack::finish() {
   const auto operands = facts_.plan.operands();
   for (std::size_t i = 0; i < count_; ++i)
     if (!objects_[i]) throw broken(Rule::pack_missing, label_of(operands[i]), "no buffer", "one");
+  settle_all(facts_, {views_, count_});
+}
+
+void read_operand(const PlanFacts& facts, std::size_t operand, nb::handle object, std::int64_t& scalar, TensorView& view,
+                  Keepers& keep) {
+  const OperandInfo& info = facts.plan.operands()[operand];
+  if (facts.readings[operand].is_scalar && is_number(object)) {
+    store_number(object, info, scalar);
+    view = TensorView::address(&scalar);
+    return;
+  }
+  read_buffer(object, info, view, keep);
+}
+
+void settle_all(const PlanFacts& facts, std::span<TensorView> views) noexcept {
+  const auto operands = facts.plan.operands();
   std::int64_t live_k = -1;
-  for (std::size_t i = 0; i < count_; ++i) {
-    settle(views_[i], operands[i], facts_.readings[i], i == 0 ? operands[0].dim.back() : live_k);
-    if (i == 0) live_k = live_k_of(views_[0], operands[0]);
+  for (std::size_t i = 0; i < views.size(); ++i) {
+    settle(views[i], operands[i], facts.readings[i], i == 0 ? operands[0].dim.back() : live_k);
+    if (i == 0) live_k = live_k_of(views[0], operands[0]);
   }
 }
 
@@ -174,17 +200,32 @@ Workspace workspace_of(nb::handle object, Keepers& keep) {
   return {v.data, bytes};
 }
 
-void execute(const PlanFacts& facts, nb::handle buffers, nb::handle workspace, nb::handle stream) {
-  const Pack pack(facts, buffers);
-  Keepers keep;
-  const Workspace scratch = workspace_of(workspace, keep);
-  const Stream on = stream_of(stream);
+Stream stream_for(nb::handle object, const PlanFacts& facts, std::span<const TensorView> views,
+                  std::span<PyObject* const> objects) {
+  if (!object.is_none() || facts.plan.device().type != DeviceType::cuda) return stream_of(object);
+  for (std::size_t i = 0; i < views.size(); ++i)
+    if (views[i].device.type == DeviceType::cuda)
+      if (const ExchangeType* type = exchange_of(objects[i])) return current_stream(*type, views[i].device);
+  return {};
+}
+
+void run(const PlanFacts& facts, std::span<const TensorView> views, Stream stream, Workspace workspace) {
   Status status;
   {
     const nb::gil_scoped_release unlocked;
-    status = facts.plan.execute(pack.views(), on, scratch);
+    status = facts.plan.execute(views, stream, workspace);
   }
-  if (!status.ok()) throw facts.plan.explain(status, pack.views(), on, scratch);
+  if (!status.ok()) throw facts.plan.explain(status, views, stream, workspace);
+}
+
+void execute(const PlanFacts& facts, const Pack& pack, nb::handle workspace, nb::handle stream) {
+  Keepers keep;
+  const Workspace scratch = workspace_of(workspace, keep);
+  run(facts, pack.views(), stream_for(stream, facts, pack.views(), pack.objects()), scratch);
+}
+
+void execute(const PlanFacts& facts, nb::handle buffers, nb::handle workspace, nb::handle stream) {
+  execute(facts, Pack(facts, buffers), workspace, stream);
 }
 
 }  // namespace verglas::python

@@ -30,13 +30,19 @@ class Pack {
  public:
   /// From a dict by tensor, uid or name, or from a sequence in the order of operands(). Throws pack.* and call.*.
   Pack(const PlanFacts& facts, nb::handle buffers);
+  /// As many buffers as operands, in their order.
+  Pack(const PlanFacts& facts, PyObject* const* buffers, std::size_t count);
   Pack(const Pack&) = delete;
   Pack& operator=(const Pack&) = delete;
   ~Pack();
 
   std::span<const TensorView> views() const noexcept { return {views_, count_}; }
+  std::span<PyObject* const> objects() const noexcept { return {objects_, count_}; }
 
  private:
+  template <class Fill>
+  void fill(Fill&& add_all);
+  void take_in_order(PyObject* const* buffers, std::size_t given);
   void add(int operand, nb::handle object);
   int operand_of(nb::handle key) const;
   void finish();
@@ -50,12 +56,26 @@ class Pack {
   Keepers keep_;
 };
 
+/// One operand: an array, an address, or a number where it is passed by value, which is stored in `scalar`.
+void read_operand(const PlanFacts& facts, std::size_t operand, nb::handle object, std::int64_t& scalar, TensorView& view,
+                  Keepers& keep);
+/// Reads buffers as the graph's description says, where theirs leaves it open; from all views, B's order being A's matter.
+void settle_all(const PlanFacts& facts, std::span<TensorView> views) noexcept;
+
 /// None, an address, torch's stream (cuda_stream) or an object with __cuda_stream__.
 Stream stream_of(nb::handle object);
 /// None, an address, or a dense writable buffer.
 Workspace workspace_of(nb::handle object, Keepers& keep);
 
-/// Reads the pack and runs the plan, without the interpreter's lock.
+/// The same, where None is the stream on which the plan's tensors are being worked, if they tell: torch's current stream.
+Stream stream_for(nb::handle object, const PlanFacts& facts, std::span<const TensorView> views,
+                  std::span<PyObject* const> objects);
+
+/// Runs the plan without the interpreter's lock.
+void run(const PlanFacts& facts, std::span<const TensorView> views, Stream stream, Workspace workspace);
+
+/// Reads the pack and runs the plan.
 void execute(const PlanFacts& facts, nb::handle buffers, nb::handle workspace, nb::handle stream);
+void execute(const PlanFacts& facts, const Pack& pack, nb::handle workspace, nb::handle stream);
 
 }  // namespace verglas::python
