@@ -4,6 +4,7 @@
 
 #include "base/rules.hpp"
 #include "bindings.hpp"
+#include "callable.hpp"
 #include "verglas/error.hpp"
 
 namespace verglas::python {
@@ -33,6 +34,20 @@ void translate(const std::exception_ptr& p, void*) {
 }
 
 }  // namespace
+
+void raise_in_python(const std::exception_ptr& thrown) noexcept {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (nb::python_error& e) {
+    e.restore();
+  } catch (const Error& e) {
+    raise(e);
+  } catch (const std::bad_alloc&) {
+    raise(Error(ErrorCode::out_of_memory, "out_of_memory", "an allocation failed"));
+  } catch (const std::exception& e) {
+    PyErr_SetString(PyExc_RuntimeError, e.what());
+  }
+}
 
 void bind_errors(nb::module_&) { nb::register_exception_translator(translate); }
 

@@ -29,8 +29,7 @@ bool has(PyTypeObject* type, const char* attribute) {
 
 ExchangeType look_up(PyTypeObject* type) {
   ExchangeType found{.type = type};
-  const nb::object capsule =
-      nb::getattr(nb::handle(reinterpret_cast<PyObject*>(type)), "__dlpack_c_exchange_api__", nb::none());
+  const nb::object capsule = nb::getattr(nb::handle(reinterpret_cast<PyObject*>(type)), "__dlpack_c_exchange_api__", nb::none());
   if (!PyCapsule_IsValid(capsule.ptr(), "dlpack_exchange_api")) return found;
   const auto* api = static_cast<const ExchangeApi*>(PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
   while (api && api->major != 1) api = api->previous;

@@ -125,7 +125,7 @@ FrozenError
           nb::arg("pack").none(), nb::arg("workspace").none(), nb::arg("index"), nb::arg("stream").none() = nb::none(),
           nb::arg("handle").none() = nb::none(), "As `execute`, with the plan of that index.")
       .def_prop_ro(
-          "plan", [](const Lifecycle& g) { return Plan{g.chosen()}; }, "The plan that `execute` runs; of a built graph.")
+          "plan", [](const Lifecycle& g) { return Plan{.facts = g.chosen()}; }, "The plan that `execute` runs; of a built graph.")
       .def(
           "declines",
           [](const Lifecycle& g) {

@@ -23,9 +23,30 @@ void bind_plan(nb::module_& m) {
       .def_ro("is_pass_by_value", &OperandInfo::is_host_scalar)
       .def("__repr__", [](const OperandInfo& o) { return "<verglas.Operand " + label_of(o) + ">"; });
 
-  nb::class_<Plan>(m, "Plan", R"(A plan that is compiled and ready to run.
+  nb::class_<BoundCall> bound(m, "BoundCall", nb::type_slots(callable_slots), nb::is_final(),
+                              R"(Buffers of a plan that have been read already; calling it checks everything and launches.
 
-Immutable: any number of threads may execute one plan at the same time, each with its own buffers and workspace.)")
+``bound(stream=None, workspace=None)``. The buffers are kept alive; one that moves, as a tensor that is resized, has to be set
+again. Of one bound call, one thread at a time may change buffers; for several threads bind several.)");
+  bound.def("set", &BoundCall::set, nb::arg("operand"), nb::arg("buffer").none(),
+            "Changes the buffer of one operand, by its name or its position in ``plan.operands()``.");
+  bound.def("__repr__", [](const BoundCall& b) { return "<verglas.BoundCall of " + b.facts->plan.name() + ">"; });
+  make_callable(bound, BoundCall());
+
+  nb::class_<Plan> plan(m, "Plan", nb::type_slots(callable_slots), nb::is_final(),
+                        R"(A plan that is compiled and ready to run.
+
+``plan(*buffers, stream=None, workspace=None)`` is the shortest way to execute: one buffer for each of `operands`, in order.
+Immutable: any number of threads may execute one plan at the same time, each with its own buffers and workspace.)");
+  make_callable(plan, Plan());
+  plan.def(
+          "bind",
+          [](const Plan& p, const nb::args& buffers) {
+            std::vector<PyObject*> all;
+            for (nb::handle b : buffers) all.push_back(b.ptr());
+            return BoundCall(p.facts, all.data(), all.size());
+          },
+          "Reads one buffer for each of `operands`, in order, for calls in which few of them change.")
       .def_prop_ro(
           "name", [](const Plan& p) { return p.facts->plan.name(); }, "Engine and knobs, such as ``cpu[PRODUCT=1]``.")
       .def_prop_ro("engine", [](const Plan& p) { return p.facts->plan.engine(); })

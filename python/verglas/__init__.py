@@ -1,6 +1,7 @@
 """Fused GEMM graphs, compiled once, launched with every check."""
 
 from verglas._verglas import (
+    BoundCall,
     Graph,
     Operand,
     Plan,
@@ -28,6 +29,7 @@ from verglas.errors import (
 )
 
 __all__ = [
+    "BoundCall",
     "CompileError",
     "DriverError",
     "Error",

@@ -263,12 +263,39 @@ class Operand:
     def is_pass_by_value(self) -> bool: ...
     def __repr__(self) -> str: ...
 
+class BoundCall:
+    """
+    Buffers of a plan that have been read already; calling it checks everything and launches.
+
+    ``bound(stream=None, workspace=None)``. The buffers are kept alive; one that moves, as a tensor that is resized, has to be set
+    again. Of one bound call, one thread at a time may change buffers; for several threads bind several.
+    """
+
+    def __call__(self, /, *args, **kwargs):
+        """Call self as a function."""
+
+    def set(self, operand: object, buffer: object | None) -> None:
+        """
+        Changes the buffer of one operand, by its name or its position in ``plan.operands()``.
+        """
+
+    def __repr__(self) -> str: ...
+
 class Plan:
     """
     A plan that is compiled and ready to run.
 
+    ``plan(*buffers, stream=None, workspace=None)`` is the shortest way to execute: one buffer for each of `operands`, in order.
     Immutable: any number of threads may execute one plan at the same time, each with its own buffers and workspace.
     """
+
+    def __call__(self, /, *args, **kwargs):
+        """Call self as a function."""
+
+    def bind(self, *args) -> BoundCall:
+        """
+        Reads one buffer for each of `operands`, in order, for calls in which few of them change.
+        """
 
     @property
     def name(self) -> str:

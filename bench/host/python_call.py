@@ -1,0 +1,85 @@
+"""Nanoseconds of one Python call on tiny extents: by dict, by sequence, plan(...), and a bound call; the least of many bursts.
+
+    python_call.py [--bare NS]
+
+On the host the CPU engine runs, whose product is in the figures; NumPy's own product stands beside. Where torch sees a GPU,
+torch tensors go to the engine for it, beside torch.mm(out=); --bare is what verglas_bench_gpu_host said a bare launch costs.
+"""
+
+import argparse
+import time
+
+import numpy as np
+import verglas
+
+BURSTS, CALLS = 200, 64
+
+
+def nanoseconds(call, before=lambda: None):
+    least = float("inf")
+    for _ in range(BURSTS):
+        before()
+        start = time.perf_counter_ns()
+        for _ in range(CALLS):
+            call()
+        least = min(least, (time.perf_counter_ns() - start) / CALLS)
+    return least
+
+
+def plan_of(m, n, k, data_type, device):
+    graph = verglas.Graph(io_data_type=data_type, device=device)
+    a = graph.tensor(name="a", dim=(1, m, k), stride=(m * k, k, 1))
+    b = graph.tensor(name="b", dim=(1, k, n), stride=(k * n, 1, k))
+    graph.matmul(a, b).set_output(True).set_name("d")
+    graph.build()
+    return graph.plan
+
+
+def table(title, plan, a, b, d, rival, rival_name, bare=None, before=lambda: None):
+    bound = plan.bind(a, b, d)
+    by_name = {"a": a, "b": b, "d": d}
+    print(title, plan.name)
+    rows = {
+        "execute(dict)": lambda: plan.execute(by_name),
+        "execute(sequence)": lambda: plan.execute([a, b, d]),
+        "plan(a, b, d)": lambda: plan(a, b, d),
+        "bound()": bound,
+        "bound.set(0, a)": lambda: bound.set(0, a),
+        rival_name: rival,
+    }
+    for name, call in rows.items():
+        ns = nanoseconds(call, before)
+        print(f"  {name:20} {ns:9.0f} ns" + (f"  {ns / bare:6.2f} x bare" if bare else ""))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bare", type=float, help="nanoseconds of a bare launch")
+    options = parser.parse_args()
+    a, b, d = np.ones((1, 2, 4), np.float32), np.ones((1, 3, 4), np.float32).transpose(0, 2, 1), np.empty((1, 2, 3), np.float32)
+    plan = plan_of(2, 3, 4, "fp32", "cpu")
+    table("NumPy, 2 x 3 x 4:", plan, a, b, d, lambda: np.matmul(a, b, out=d), "np.matmul(out=)")
+    try:
+        import torch
+    except ImportError:
+        return
+    if not torch.cuda.is_available():
+        return
+    m, n, k = 256, 256, 128
+    make = {"dtype": torch.bfloat16, "device": "cuda"}
+    a, w, d = torch.zeros(m, k, **make), torch.zeros(n, k, **make), torch.zeros(m, n, **make)
+    table(
+        "torch, 256 x 256 x 128:",
+        plan_of(m, n, k, "bf16", "cuda"),
+        a,
+        w.t(),
+        d,
+        lambda: torch.mm(a, w.t(), out=d),
+        "torch.mm(out=)",
+        options.bare,
+        torch.cuda.synchronize,
+    )
+
+
+if __name__ == "__main__":
+    main()
