@@ -1,6 +1,7 @@
 #include <algorithm>
+#include <iterator>
 
-#include "recipe/recipe.hpp"
+#include "recipe/evaluate.hpp"
 
 namespace verglas::recipe {
 namespace {
@@ -139,8 +140,59 @@ class Builder {
   Recipe r_;
 };
 
+/// Looks at an address, a device, a buffer's size or the call itself: all that the layout of the operands does not settle.
+bool looks_beyond_layout(CheckKind kind) {
+  switch (kind) {
+    case CheckKind::count:
+    case CheckKind::plan_device:
+    case CheckKind::present:
+    case CheckKind::writable:
+    case CheckKind::device:
+    case CheckKind::alignment:
+    case CheckKind::span:
+    case CheckKind::overlap:
+    case CheckKind::workspace: return true;
+    default: return false;
+  }
+}
+
+/// A recipe is made before its launcher, and no check of a layout asks one.
+class NoLauncher final : public Launcher {
+  Status launch(const Binding&, const Call&) const noexcept override { return {ErrorCode::internal, -1, 0}; }
+  Error failure(Status) const override { return broken(Rule::internal, "a launch without a launcher"); }
+};
+
+/// Runs the checks of the layout on the declaration, and keeps what they establish.
+void prepare_declaration(const chain::FusionChain& chain, Recipe& r) {
+  for (const chain::Operand& o : chain.operands) {
+    TensorView v;
+    v.dtype = o.dtype;
+    v.rank = static_cast<std::int8_t>(o.dim.size());
+    std::copy(o.dim.begin(), o.dim.end(), v.extent.begin());
+    std::copy(o.stride.begin(), o.stride.end(), v.stride.begin());
+    r.declared_buffers.push_back(v);
+  }
+  std::vector<Check> layout;
+  for (const Check& c : r.checks) {
+    const bool beyond = looks_beyond_layout(c.kind);
+    if (beyond || c.kind == CheckKind::end) r.address_checks.push_back(c);
+    if (!beyond) layout.push_back(c);
+  }
+  Binding b;
+  const auto refuse = [](int check, const auto&) { return Status{ErrorCode::invalid_call, static_cast<std::int16_t>(check), 0}; };
+  r.declaration_passes = evaluate(r, layout.data(), NoLauncher(), {r.declared_buffers, {}, {}}, b, refuse).ok();
+  if (!r.declaration_passes) return;
+  r.declared_views.assign(b.role, b.role + r.roles.size());
+  std::copy(std::begin(b.live), std::end(b.live), r.declared_live);
+}
+
 }  // namespace
 
-Recipe build(const chain::FusionChain& chain, const Requirements& requirements) { return Builder(chain, requirements).run(); }
+Recipe build(const chain::FusionChain& chain, const Requirements& requirements) {
+  Recipe r = Builder(chain, requirements).run();
+  for (std::size_t i = 0; i < r.checks.size(); ++i) r.checks[i].index = static_cast<std::uint16_t>(i);
+  prepare_declaration(chain, r);
+  return r;
+}
 
 }  // namespace verglas::recipe

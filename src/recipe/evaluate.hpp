@@ -147,21 +147,20 @@ inline bool disjoint(const RoleView& x, const RoleView& y) noexcept {
 
 }  // namespace detail
 
-/// Runs the list; answers report's status for the first check that fails, ok when none does.
+/// Runs a list of the recipe; answers report's status for the first check that fails, ok when none does.
 ///
 /// Checks of one kind stand together in the list, so that each kind has its loop and few jumps depend on data. What passes is
 /// told by as few comparisons as can be; exceptions, such as strides of axes of extent 1, are looked at only after those.
 template <class Report>
-Status evaluate(const Recipe& r, const Launcher& launcher, const Call& call, Binding& b, Report&& report) {
+Status evaluate(const Recipe& r, const Check* list, const Launcher& launcher, const Call& call, Binding& b, Report&& report) {
   using namespace detail;
   constexpr std::int64_t kExtentLimit = std::int64_t{1} << 31;
-  const Check* const first = r.checks.data();
   const RoleFact* const facts = r.roles.data();
   const OperandFact* const operands = r.operands.data();
   const TensorView* const views = call.buffers.data();
   RoleView* const roles = b.role;
-  const Check* c = first;
-  const auto fail = [&](auto&& words) { return report(static_cast<int>(c - first), words); };
+  const Check* c = list;
+  const auto fail = [&](auto&& words) { return report(static_cast<int>(c->index), words); };
   const auto more = [&](CheckKind kind) { return (++c)->kind == kind; };
   const auto live_of = [&](const RoleFact& f, std::size_t axis) { return b.live[static_cast<std::size_t>(f.symbol[axis])]; };
   for (;;) {

@@ -1,10 +1,43 @@
 #include "recipe/evaluate.hpp"
 
 namespace verglas::recipe {
+namespace {
+
+/// Extents, strides and type are the declared ones; a bare address has no others.
+bool is_as_declared(const TensorView& v, const TensorView& declared) noexcept {
+  if (v.is_bare()) return true;
+  if (v.rank != declared.rank || v.dtype != declared.dtype || v.order != AxisOrder::declared) return false;
+  std::int64_t differs = 0;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(declared.rank); ++i)
+    differs |= (v.extent[i] ^ declared.extent[i]) | (v.stride[i] ^ declared.stride[i]);
+  return differs == 0;
+}
+
+bool is_as_declared(const Recipe& r, const Call& call) noexcept {
+  if (!r.declaration_passes || call.buffers.size() != r.declared_buffers.size()) return false;
+  for (std::size_t i = 0; i < call.buffers.size(); ++i)
+    if (!is_as_declared(call.buffers[i], r.declared_buffers[i])) return false;
+  return true;
+}
+
+void bind_declared(const Recipe& r, const Call& call, Binding& b) noexcept {
+  for (int i = 0; i < 5; ++i) b.live[i] = r.declared_live[i];
+  for (std::size_t i = 0; i < r.declared_views.size(); ++i) {
+    b.role[i] = r.declared_views[i];
+    b.role[i].data = static_cast<char*>(call.buffers[r.roles[i].operand].data);
+  }
+}
+
+}  // namespace
 
 Status execute(const Recipe& recipe, const Launcher& launcher, const Call& call) noexcept {
   Binding binding;  // not initialised on purpose: the checks fill what the launcher reads
-  const Status status = evaluate(recipe, launcher, call, binding, [](int check, const auto&) {
+  const Check* list = recipe.checks.data();
+  if (is_as_declared(recipe, call)) {
+    bind_declared(recipe, call, binding);
+    list = recipe.address_checks.data();
+  }
+  const Status status = evaluate(recipe, list, launcher, call, binding, [](int check, const auto&) {
     return Status{ErrorCode::invalid_call, static_cast<std::int16_t>(check), 0};
   });
   return status.ok() ? launcher.launch(binding, call) : status;

@@ -108,7 +108,7 @@ Error explain(const Recipe& recipe, const chain::FusionChain& chain, const Launc
   Binding binding;
   int failed = -1;
   Words said;
-  evaluate(recipe, launcher, call, binding, [&](int check, const auto& words) {
+  evaluate(recipe, recipe.checks.data(), launcher, call, binding, [&](int check, const auto& words) {
     failed = check;
     said = words();
     return Status{ErrorCode::invalid_call, static_cast<std::int16_t>(check), 0};

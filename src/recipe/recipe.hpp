@@ -52,7 +52,8 @@ struct Check {
   std::uint8_t role = 0;  ///< or operand
   std::uint8_t other = 0;
   std::uint8_t a = 0;
-  std::uint16_t b = 1;  ///< a power of two
+  std::uint16_t b = 1;      ///< a power of two
+  std::uint16_t index = 0;  ///< place in `Recipe::checks`, also of its copy in `Recipe::address_checks`
 };
 
 /// Facts about a role that the checks read.
@@ -106,6 +107,14 @@ struct Recipe {
   WorkspaceSize workspace{};
   Tiles tiles{};
   int first_a = 0, first_b = 0, first_l = -1;  ///< roles that M and K, N, and L are read from; first_l −1: L is 1
+
+  /// A call whose buffers are laid out as declared passes every check that does not look at an address, a device or a size: the
+  /// list was run once on the declaration when the plan was made. Such a call takes the views below and runs the other checks.
+  bool declaration_passes = false;
+  std::vector<Check> address_checks;         ///< those of `checks` that remain, in their order
+  std::vector<TensorView> declared_buffers;  ///< by operand
+  std::vector<RoleView> declared_views;      ///< by role
+  std::int64_t declared_live[5]{};
 };
 
 /// What an engine adds to the rules that hold everywhere.

@@ -255,7 +255,7 @@ class CpuLauncher final : public recipe::Launcher {
 }  // namespace
 
 Tile tile_for(std::int64_t l, std::int64_t m, std::int64_t n, std::int64_t k) noexcept {
-  static const std::int64_t wanted = std::clamp<std::int64_t>(2 * sysconf(_SC_NPROCESSORS_CONF), 4, 256);
+  static const std::int64_t wanted = std::clamp<std::int64_t>(sysconf(_SC_NPROCESSORS_CONF), 2, 256);
   const std::int64_t edge = k < kDeep ? kShortEdge : kLongEdge;
   const auto parts = [](std::int64_t extent, std::int64_t tile) { return (extent + tile - 1) / tile; };
   const auto even = [&](std::int64_t extent, std::int64_t count) {  // tiles of about one size, a multiple of 16

@@ -53,9 +53,15 @@ class Sm90Engine final : public engine::Engine {
   }
 
  private:
+  /// One cheap call: asked for every configuration, where all facts would take milliseconds.
   static int multiprocessors(Device device) {
     const auto driver = cuda::driver();
-    return driver ? cuda::device_facts(**driver, device.id).multiprocessors : 132;
+    cuda::CUdevice handle = 0;
+    int count = 0;
+    const bool known =
+        driver && (*driver)->cuDeviceGet(&handle, device.id) == cuda::CUDA_SUCCESS &&
+        (*driver)->cuDeviceGetAttribute(&count, cuda::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, handle) == cuda::CUDA_SUCCESS;
+    return known ? count : 132;
   }
 };
 
