@@ -404,8 +404,8 @@ Status evaluate(const Recipe& r, const Check* list, const Launcher& launcher, co
           const std::int64_t of_matrix = (m + r.tiles.m - 1) / r.tiles.m * ((n + r.tiles.n - 1) / r.tiles.n);
           if (l > 0 && of_matrix >= (kExtentLimit + l - 1) / l)
             return fail([&] {
-              return Words{"L = " + std::to_string(l) + ", M = " + std::to_string(m) + ", N = " + std::to_string(n) + " in tiles of " +
-                               std::to_string(r.tiles.m) + " x " + std::to_string(r.tiles.n),
+              return Words{"L = " + std::to_string(l) + ", M = " + std::to_string(m) + ", N = " + std::to_string(n) +
+                               " in tiles of " + std::to_string(r.tiles.m) + " x " + std::to_string(r.tiles.n),
                            "fewer than 2147483648 tiles"};
             });
         }

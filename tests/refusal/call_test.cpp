@@ -258,8 +258,9 @@ REFUSES(call_grid) {
       set(Sample::kS, 2, 1);
     };
   };
-  EXPECT_EQ(demanded({.tiles = {1, 1}}, wide(1 << 28)),
-            "invalid_call [call.grid] call: got L = 2, M = 4, N = 268435456 in tiles of 1 x 1, wanted fewer than 2147483648 tiles");
+  EXPECT_EQ(
+      demanded({.tiles = {1, 1}}, wide(1 << 28)),
+      "invalid_call [call.grid] call: got L = 2, M = 4, N = 268435456 in tiles of 1 x 1, wanted fewer than 2147483648 tiles");
   EXPECT_EQ(demanded({.tiles = {1, 1}}, wide((1 << 28) - 1)), "");
   EXPECT_EQ(demanded({.tiles = {3, 2}}, wide(1 << 28)), "");
   EXPECT_NE(demanded({.tiles = {3, 2}}, wide((1 << 30) + 1)), "");  // 2 x 2 x (2^29 + 1) tiles

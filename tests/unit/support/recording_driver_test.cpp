@@ -1,6 +1,6 @@
 // The recording driver must say no where the real one does, or every test that stands on it proves nothing.
-#include "cuda/context.hpp"
 #include "support/recording_driver.hpp"
+#include "cuda/context.hpp"
 
 #include <gtest/gtest.h>
 
