@@ -83,8 +83,8 @@ check build build_release || exit 1
 say tests
 tests fast release -L '^(unit|refusal)$'
 if [ "${VERGLAS_SANITIZE:-1}" = 1 ]; then
-  sanitized asan 'unit|refusal'
-  sanitized tsan 'unit'
+  sanitized asan 'unit|refusal|property'
+  sanitized tsan 'unit|property'
   fuzz
 fi
 tests jit release -L '^jit$'
