@@ -52,7 +52,11 @@ Bound product_of(const Bound& a, const Bound& b) {
   r.nan = a.nan || b.nan;
   if (!a.number || !b.number) return r;
   for (double x : {a.lo, a.hi})
-    for (double y : {b.lo, b.hi}) r.include(x * y);
+    for (double y : {b.lo, b.hi}) {
+      r.include(x * y);
+      // Zero times an end at infinity is zero for all that lies before that end.
+      if (std::isnan(x * y) && !(a.lo == a.hi && b.lo == b.hi)) r.include(0);
+    }
   const auto infinite = [](const Bound& v) { return std::isinf(v.lo) || std::isinf(v.hi); };
   if ((a.can_be_zero() && infinite(b)) || (b.can_be_zero() && infinite(a))) r.nan = true;
   return r;

@@ -170,7 +170,7 @@ Bound power(const Bound& a, const Bound& b, const Options& options) {
   if (a.nan && b.can_be_nonzero()) r.nan = true;
   if (b.nan && !(a.is_exact() && one)) r.nan = true;
   if (!a.number || !b.number) return r;
-  if (a.lo < 0 && !b.is_exact()) return Bound::anything();
+  if (std::signbit(a.lo) && !b.is_exact()) return Bound::anything();  // −0 too: an odd power of it is negative
   if (a.lo < 0 && b.lo != std::trunc(b.lo)) r.nan = true;
   for (double x : candidates(a))
     for (double y : candidates(b)) {

@@ -84,7 +84,11 @@ void Product::multiply(const Bound& factor) {
   next.nan = exact_.nan || factor.nan;
   if (exact_.number && factor.number) {
     for (double a : {exact_.lo, exact_.hi})
-      for (double b : {factor.lo, factor.hi}) next.include(a * b);
+      for (double b : {factor.lo, factor.hi}) {
+        next.include(a * b);
+        // Zero times an end at infinity is zero for all that lies before that end.
+        if (std::isnan(a * b) && !(exact_.lo == exact_.hi && factor.lo == factor.hi)) next.include(0);
+      }
     if ((factor.can_be_zero() && (std::isinf(exact_.lo) || std::isinf(exact_.hi))) ||
         (exact_.can_be_zero() && (std::isinf(factor.lo) || std::isinf(factor.hi))))
       next.nan = true;
@@ -106,7 +110,9 @@ Bound Product::finish() const {
   const bool overflow = grow_ > 127.9;
   const bool underflow = shrink_ > 125.9;
   if (odd_ <= std::ldexp(1.0, 24) && !vague_ && !overflow && !underflow) return r;
+  // A partial product may pass the largest number, or vanish, and then meet a zero, or an infinity.
   if (overflow && (zero_ || underflow)) return Bound::anything();
+  if (underflow && (std::isinf(r.lo) || std::isinf(r.hi))) return Bound::anything();
   const double e = (static_cast<double>(count_) + 8) * kUnit;
   const double tiny = underflow ? std::ldexp(1.0, -126) * std::exp2(std::min(grow_, 1000.0)) : 0;
   Bound w = Bound::nothing();
