@@ -9,6 +9,7 @@
 A result file is an object with `rival`, `machine`, `commit`, `command` and `rows`. A row has `m`, `n`, `k`, perhaps `case`, then
 `ours_ms`, `rival_ms`, `ratio` (rival ÷ ours) with `low` and `high`, and `noise`, the ratio of one side against itself.
 A file with `records` is of bench/device/gemm_probe.cpp: the fastest flavor of the kernel for each shape.
+A file with `runs` is of bench/gpu_host and bench/host/python_call.py: host time of a call beside a bare launch.
 """
 
 from __future__ import annotations
@@ -65,11 +66,48 @@ def probe_of(result: dict) -> str:
     return "\n".join([*lines, "", f"`{result['command']}` ({where}; commit {result['commit']})"])
 
 
+def host_of(result: dict) -> str:
+    """Host time of a call, each figure the median over the runs."""
+    runs = result["runs"]
+
+    def middle(values: list[float]) -> float:
+        return sorted(values)[len(values) // 2]
+
+    lines = ["| call | ns, median of bursts | ÷ bare launch |", "|---|--:|--:|"]
+    for name in runs[0]["calls"]:
+        calls = [run["calls"][name] for run in runs]
+        lines.append(f"| {name} | {middle([c['median_ns'] for c in calls]):.0f} | {middle([c['ratio'] for c in calls]):.2f} |")
+    for title in runs[0]["python"]:
+        if not title.startswith("torch"):
+            continue
+        for name in runs[0]["python"][title]:
+            calls = [run["python"][key][name] for run in runs for key in run["python"] if key.startswith("torch")]
+            lines.append(
+                f"| Python, {name} | {middle([c['ns'] for c in calls]):.0f} | {middle([c['x_bare'] for c in calls]):.2f} |"
+            )
+    start = ", ".join(
+        f"{key[:-3].replace('_', ' ')} {middle([run['start'][key] for run in runs]):.1f} ms"
+        for key in ("cold_compile_ms", "cached_load_ms")
+    )
+    where = f"{result['device']}, driver {result['driver']}, CUDA {result['cuda']}"
+    return "\n".join(
+        [
+            *lines,
+            "",
+            f"Before the first call: {start}.",
+            "",
+            f"`{result['command']}` ({where}; commit {result['commit']}; {result['note']})",
+        ]
+    )
+
+
 def block_of(name: str) -> str:
     path = RESULTS / f"{name}.json"
     if not path.is_file():
         return f"*Not measured yet: there is no bench/results/{name}.json.*"
     result = json.loads(path.read_text(encoding="utf-8"))
+    if "runs" in result:
+        return host_of(result)
     return probe_of(result) if "records" in result else table_of(result)
 
 
