@@ -271,11 +271,11 @@ Status evaluate(const Recipe& r, const Check* list, const Launcher& launcher, co
             if (i == c->a || v.extent[i] <= 1 || is_void(v)) continue;
             std::int64_t bytes = 0;
             if (__builtin_mul_overflow(v.stride[i], slot, &bytes) || (bytes & (c->b - 1)) != 0 ||
-                bytes >= (std::int64_t{1} << 40))
+                (c->other != 0 && bytes >= (std::int64_t{1} << 40)))
               return fail([&] {
                 return Words{"a stride of " + std::to_string(v.stride[i]) + " elements of " + std::to_string(slot) +
                                  " bytes along " + axis_text(facts[c->role], i),
-                             "a multiple of " + std::to_string(c->b) + " bytes below 2^40"};
+                             "a multiple of " + std::to_string(c->b) + (c->other != 0 ? " bytes below 2^40" : " bytes")};
               });
           }
         } while (more(CheckKind::outer_stride));
@@ -341,8 +341,9 @@ Status evaluate(const Recipe& r, const Check* list, const Launcher& launcher, co
         do {
           const RoleView& v = roles[c->role];
           if ((reinterpret_cast<std::uintptr_t>(v.data) & (c->b - 1U)) != 0 && v.reach > 0) [[unlikely]]
-            return fail(
-                [&] { return Words{"address " + address_text(v.data), "a multiple of " + std::to_string(c->b) + " bytes"}; });
+            return fail([&] {
+              return Words{"address " + address_text(v.data), "a multiple of " + std::to_string(c->b) + " bytes"};
+            });
         } while (more(CheckKind::alignment));
         break;
       case CheckKind::span:

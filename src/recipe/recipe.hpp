@@ -31,7 +31,7 @@ enum class CheckKind : std::uint8_t {
   major,         ///< role: stride 1 along canonical axis `a`, where its extent is above 1
   modulus,       ///< role: extent of canonical axis `a` is a multiple of `b`
   stride_sign,   ///< role: no negative stride on an axis that is walked
-  outer_stride,  ///< role: byte strides of axes other than `a` are multiples of `b` and below 2^40
+  outer_stride,  ///< role: byte strides of axes other than `a` are multiples of `b`, and below 2^40 where `other` is 1
   reach,         ///< role: extents not negative, bytes fit 63 bits; measures the role's reach
   live,          ///< M and K from the first a, N from the first b, L from the first role that has it; each below 2^31
   batch,         ///< role: canonical axis 0
@@ -63,7 +63,7 @@ struct RoleFact {
   std::int8_t declared_rank = 0;
   std::uint8_t slot_bytes = 0;  ///< bytes of one stored element
   std::array<Symbol, 3> symbol{};
-  std::array<std::int8_t, 3> from_end{};           ///< canonical axis i is axis rank − from_end[i] of a buffer in declared order
+  std::array<std::int8_t, 3> from_end{};  ///< canonical axis i is axis rank − from_end[i] of a buffer in declared order
   std::array<std::int64_t, 3> extent{}, stride{};  ///< as declared, canonical axes; what a bare address means
 };
 
@@ -122,10 +122,11 @@ struct Requirements {
   Device device{};
   WorkspaceSize workspace{};
   struct Matrix {
-    bool k_major = true;      ///< canonical contiguous axis: K, or M/N
-    int modulus = 1;          ///< of the contiguous extent, elements
-    int stride_multiple = 1;  ///< of the other strides, bytes
-    int alignment = 0;        ///< of the address, bytes; 0: that of the element
+    bool k_major = true;       ///< canonical contiguous axis: K, or M/N
+    int modulus = 1;           ///< of the contiguous extent, elements
+    int stride_multiple = 1;   ///< of the other strides, bytes
+    bool stride_limit = true;  ///< the other strides are below 2^40 bytes
+    int alignment = 0;         ///< of the address, bytes; 0: that of the element
   };
   std::vector<std::pair<int, Matrix>> matrix;  ///< role → rule; roles not named have no such rule
   Tiles tiles{};                               ///< the kernel counts tiles in 32 bits

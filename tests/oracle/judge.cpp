@@ -120,6 +120,51 @@ bool is_byte_carrier(Format declared, Format given) {
          (declared == Format::e4m3 || declared == Format::e5m2 || declared == Format::e8m0 || declared == Format::e2m1);
 }
 
+/// A matrix with its axes as (batch, M or N, K), an output as (batch, M, N).
+struct Layout {
+  Dims dims, strides;
+};
+
+Layout layout_of(Role role, const Dims& dims, const Dims& strides, bool kernel_order) {
+  Layout v{three(dims), strides};
+  while (v.strides.size() < 3) v.strides.insert(v.strides.begin(), 0);
+  if (role == Role::second && !kernel_order) {
+    std::swap(v.dims[1], v.dims[2]);
+    std::swap(v.strides[1], v.strides[2]);
+  }
+  return v;
+}
+
+struct Pieces {
+  std::size_t axis = 2;    // the contiguous one
+  std::int64_t bytes = 0;  // 0: single elements, which ask for nothing
+  bool is_limited = false;
+};
+
+constexpr std::int64_t kStrideLimit = std::int64_t{1} << 40;
+
+Pieces pieces_of(const Layout& declared, Role role, std::int64_t element) {
+  if (declared.dims[1] == 0 || declared.dims[2] == 0) return {};
+  const auto runs = [&](std::size_t axis) { return declared.dims[axis] == 1 || declared.strides[axis] == 1; };
+  Pieces p;
+  if (!runs(2) && role == Role::dense) return {};
+  p.axis = runs(2) ? 2 : 1;
+  if (!runs(p.axis)) return {};
+  const auto whole = [&](std::int64_t unit) {
+    for (std::size_t i = 0; i < 3; ++i)
+      if (i != p.axis && declared.dims[i] > 1 && declared.strides[i] * element % unit != 0) return false;
+    return true;
+  };
+  for (const std::int64_t unit : {16, 8, 4})
+    if (p.bytes == 0 && unit > element && whole(unit)) p.bytes = unit;
+  p.is_limited = p.bytes == 16;
+  for (std::size_t i = 0; i < 3; ++i)
+    if (i != p.axis && declared.dims[i] > 1 &&
+        (declared.strides[i] * element >= kStrideLimit || (i > 0 && declared.strides[i] == 0)))
+      p.is_limited = false;
+  return p;
+}
+
 struct Domain {
   std::optional<std::int64_t> l, m, n, k;
 };
@@ -139,6 +184,17 @@ class Court {
     const Domain live = find_live_domain();
     for (const Part& p : parts_)
       if (sound_.count(p.tensor)) fit(p, live);
+    if (options_.moves_pieces)
+      for (const Part& p : parts_)
+        if (ranked_.count(p.tensor)) travel(p);
+    if (options_.current_device_id >= 0 && options_.current_device_id != options_.device_id)
+      verdict_.faults.push_back({"current_device", "call"});
+    if (options_.tile_m > 0 && live.l && live.m && live.n) {
+      const auto tiles = [](std::int64_t extent, std::int64_t tile) { return static_cast<double>((extent - 1) / tile + 1); };
+      const bool none = *live.l == 0 || *live.m == 0 || *live.n == 0;  // doubles are exact where it matters: near 2^31
+      if (!none && tiles(*live.m, options_.tile_m) * tiles(*live.n, options_.tile_n) * static_cast<double>(*live.l) >= 0x1p31)
+        verdict_.faults.push_back({"grid", "call"});
+    }
     for (const Part& p : parts_)
       if (is_output(p) && sound_.count(p.tensor)) keep_apart(p);
     return verdict_;
@@ -196,6 +252,8 @@ class Court {
     if (!only_aux && b.dims.size() != 2 && b.dims.size() != 3) {
       fault("rank", p.tensor);
       sound = false;
+    } else {
+      ranked_.insert(p.tensor);
     }
     for (std::size_t i = 0; i < b.dims.size(); ++i) {
       if (b.dims[i] < 0) {
@@ -297,6 +355,24 @@ class Court {
     }
   }
 
+  void travel(const Part& p) {
+    if (p.role != Role::first && p.role != Role::second && p.role != Role::dense) return;
+    const Tensor& t = tensor(p.tensor);
+    const Buffer& b = buffers_.at(p.tensor);
+    const std::int64_t element = bits_of(t.format) / 8;
+    const Pieces q = pieces_of(layout_of(p.role, t.dims, t.strides, false), p.role, element);
+    if (q.bytes == 0 || is_empty(b)) return;
+    const Layout v = layout_of(p.role, b.dims, b.strides, b.kernel_order);
+    if (v.dims[q.axis] > 1 && v.strides[q.axis] != 1) fault("major", p.tensor);
+    for (std::size_t i = 0; i < 3; ++i) {
+      std::int64_t bytes = 0;
+      if (i == q.axis || v.dims[i] <= 1) continue;
+      if (!multiply(v.strides[i], element, bytes) || bytes % q.bytes != 0 || (q.is_limited && bytes >= kStrideLimit))
+        fault("outer_stride", p.tensor);
+    }
+    if (b.address % static_cast<std::uint64_t>(q.bytes) != 0) fault("alignment", p.tensor);
+  }
+
   void keep_apart(const Part& p) {
     const Buffer& b = buffers_.at(p.tensor);
     if (is_empty(b)) return;
@@ -317,8 +393,9 @@ class Court {
   const JudgeOptions& options_;
   std::vector<Part> parts_;
   std::map<int, Buffer> buffers_;
-  std::set<int> sound_;  // tensors whose extents and strides may be read
-  std::set<int> sized_;  // of these, the ones with elements and an end in memory
+  std::set<int> ranked_;  // tensors whose axes have names
+  std::set<int> sound_;   // tensors whose extents and strides may be read
+  std::set<int> sized_;   // of these, the ones with elements and an end in memory
   Dims declared_domain_;
   Verdict verdict_;
 };

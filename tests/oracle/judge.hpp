@@ -35,6 +35,12 @@ struct JudgeOptions {
   DeviceKind device = DeviceKind::cpu;
   int device_id = 0;
   std::int64_t max_extent = std::numeric_limits<std::int32_t>::max();
+  int current_device_id = -1;  ///< of the calling thread; −1: that of the plan
+  /// Matrices move in pieces of 16, 8 or 4 bytes, the most that the declaration allows: it has an axis of stride 1 (K before M or
+  /// N; of an output N), and its other strides are whole pieces. Then every call keeps that axis, whole pieces and an aligned
+  /// address. What moves in pieces of 16 bytes has strides below 2^40 bytes, unless the declaration itself has not.
+  bool moves_pieces = false;
+  std::int64_t tile_m = 0, tile_n = 0;  ///< of the output; 0: nothing counts tiles
 };
 
 /// One broken rule. Rules:
@@ -45,6 +51,8 @@ struct JudgeOptions {
 ///   extent.output  extent.aux          against the live domain
 ///   alignment  span  read_only
 ///   zero_stride_output  alias_output   two indices of an output on one element
+///   major  outer_stride  alignment     what engines that move pieces ask
+///   current_device  grid               the call as a whole
 ///   overlap                            bytes of an output with those of any other operand
 struct Fault {
   std::string rule;

@@ -1,6 +1,9 @@
 #include "engine/sm90/launcher.hpp"
 
+#include <pthread.h>
+
 #include <array>
+#include <atomic>
 #include <cstdint>
 
 #include "cuda/context.hpp"
@@ -17,6 +20,15 @@ bool same_layout(const RoleView& x, const RoleView& y) noexcept {
   return differs == 0;
 }
 
+/// Forks that led to this process since the first plan, counted in the child: tells a plan of the parent without a system call.
+std::atomic<int> forks{0};
+int forks_so_far() {
+  static const int registered = ::pthread_atfork(
+      nullptr, nullptr, [] { forks.store(forks.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed); });
+  static_cast<void>(registered);
+  return forks.load(std::memory_order_relaxed);
+}
+
 class Sm90Launcher final : public recipe::Launcher {
  public:
   Sm90Launcher(const chain::FusionChain& chain, const KernelConfig& config, std::shared_ptr<const jit::LoadedKernel> kernel,
@@ -26,6 +38,7 @@ class Sm90Launcher final : public recipe::Launcher {
         driver_(kernel_->driver()),
         device_(device),
         sm_count_(sm_count),
+        forks_(forks_so_far()),
         roles_(product_roles(chain)),
         declared_(declared_views(chain)) {
     kernel_->prepare(device.id);
@@ -55,6 +68,7 @@ class Sm90Launcher final : public recipe::Launcher {
 
   Status launch(const recipe::Binding& b, const recipe::Call& call) const noexcept override {
     if (b.role[roles_.d].reach == 0) return {};
+    if (is_of_parent()) return failed(cuda::CUDA_ERROR_NOT_INITIALIZED);
     // A thread that has no context yet borrows the plan's for this call (a fresh thread of a framework, for one).
     cuda::CUcontext now = nullptr;
     driver_.cuCtxGetCurrent(&now);
@@ -66,6 +80,7 @@ class Sm90Launcher final : public recipe::Launcher {
   }
 
   Device current_device(Device plan) const noexcept override {
+    if (is_of_parent()) return plan;
     cuda::CUcontext now = nullptr;
     if (driver_.cuCtxGetCurrent(&now) != cuda::CUDA_SUCCESS || now == nullptr || now == context_) return plan;
     cuda::CUdevice ordinal = 0;
@@ -74,6 +89,11 @@ class Sm90Launcher final : public recipe::Launcher {
   }
 
   Error failure(Status status) const override {
+    if (is_of_parent())
+      return {ErrorCode::driver_failed, info_of(Rule::driver_call).id,
+              "kernel " + kernel_->name() +
+                  " belongs to the process before fork(): a child makes plans of its own, and cannot where "
+                  "its parent has used the driver"};
     return cuda::driver_error(driver_, static_cast<cuda::CUresult>(status.driver), "cuLaunchKernelEx",
                               "launching " + kernel_->name() + " on device " + std::to_string(device_.id));
   }
@@ -92,6 +112,9 @@ class Sm90Launcher final : public recipe::Launcher {
     const cuda::CUresult code = build(block, a, w, d);
     return code == cuda::CUDA_SUCCESS ? enqueue(block, call.stream) : failed(code);
   }
+
+  /// A child of fork() must not touch the parent's driver.
+  bool is_of_parent() const noexcept { return forks.load(std::memory_order_relaxed) != forks_; }
 
   static Status failed(cuda::CUresult code) noexcept { return {ErrorCode::driver_failed, -1, static_cast<std::int32_t>(code)}; }
 
@@ -153,6 +176,7 @@ class Sm90Launcher final : public recipe::Launcher {
   const cuda::DriverTable& driver_;
   Device device_;
   int sm_count_;
+  int forks_;
   ProductRoles roles_;
   std::array<RoleView, 3> declared_;
   cuda::CUfunction function_ = nullptr;
@@ -184,7 +208,9 @@ recipe::Requirements requirements_of(const chain::FusionChain& chain, const Kern
   const auto ask = [&](int role, Path path, bool along_k, DataType type) {
     const int piece = path == Path::tma ? 16 : piece_bytes(path);
     if (path != Path::tma && piece <= bytes_of(type)) return;
-    q.matrix.push_back({role, {.k_major = along_k, .modulus = 1, .stride_multiple = piece, .alignment = piece}});
+    q.matrix.push_back(
+        {role,
+         {.k_major = along_k, .modulus = 1, .stride_multiple = piece, .stride_limit = path == Path::tma, .alignment = piece}});
   };
   ask(roles.a, config.a_path, config.a_major == Major::k, config.input);
   ask(roles.b, config.b_path, config.b_major == Major::k, config.input);

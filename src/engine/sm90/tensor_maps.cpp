@@ -36,7 +36,9 @@ MapRequest request(DataType type, std::uint64_t address, std::int64_t inner, std
   r.extents = {static_cast<std::uint64_t>(inner), static_cast<std::uint64_t>(outer),
                static_cast<std::uint64_t>(one_matrix ? 1 : batches)};
   r.strides[0] = outer == 1 ? round_up(r.extents[0] * size, 16) : static_cast<std::uint64_t>(outer_stride) * size;
-  r.strides[1] = one_matrix ? round_up(r.strides[0] * r.extents[1], 16) : static_cast<std::uint64_t>(batch_stride) * size;
+  // Not used, and held to the limit all the same: a matrix may be larger.
+  r.strides[1] = one_matrix ? std::min(round_up(r.strides[0] * r.extents[1], 16), kStrideLimit - 16)
+                            : static_cast<std::uint64_t>(batch_stride) * size;
   r.box = {box_inner, box_outer, 1};
   r.swizzle = swizzle;
   return r;
