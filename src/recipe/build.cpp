@@ -99,8 +99,8 @@ class Builder {
     each_role([](const RoleFact& f) { return !is_aux(f); }, Rule::call_stride, CheckKind::stride_sign);
     for (const auto& [role, m] : q_.matrix)
       if (m.stride_multiple > 1)
-        add(Rule::call_outer_stride, CheckKind::outer_stride, static_cast<std::size_t>(role),
-            m.stride_limit ? 1 : 0, m.k_major ? 2 : 1, m.stride_multiple);
+        add(Rule::call_outer_stride, CheckKind::outer_stride, static_cast<std::size_t>(role), m.stride_limit ? 1 : 0,
+            m.k_major ? 2 : 1, m.stride_multiple);
     each_role([](const RoleFact& f) { return !is_aux(f); }, Rule::call_overflow, CheckKind::reach);
   }
 

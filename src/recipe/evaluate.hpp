@@ -341,9 +341,8 @@ Status evaluate(const Recipe& r, const Check* list, const Launcher& launcher, co
         do {
           const RoleView& v = roles[c->role];
           if ((reinterpret_cast<std::uintptr_t>(v.data) & (c->b - 1U)) != 0 && v.reach > 0) [[unlikely]]
-            return fail([&] {
-              return Words{"address " + address_text(v.data), "a multiple of " + std::to_string(c->b) + " bytes"};
-            });
+            return fail(
+                [&] { return Words{"address " + address_text(v.data), "a multiple of " + std::to_string(c->b) + " bytes"}; });
         } while (more(CheckKind::alignment));
         break;
       case CheckKind::span:

@@ -63,7 +63,7 @@ struct RoleFact {
   std::int8_t declared_rank = 0;
   std::uint8_t slot_bytes = 0;  ///< bytes of one stored element
   std::array<Symbol, 3> symbol{};
-  std::array<std::int8_t, 3> from_end{};  ///< canonical axis i is axis rank − from_end[i] of a buffer in declared order
+  std::array<std::int8_t, 3> from_end{};           ///< canonical axis i is axis rank − from_end[i] of a buffer in declared order
   std::array<std::int64_t, 3> extent{}, stride{};  ///< as declared, canonical axes; what a bare address means
 };
 

@@ -211,9 +211,7 @@ TEST(UpstreamDefects, Row10_RankComesBeforeAnyAxis) {
 
 TEST(UpstreamDefects, Row12_AnAuxOfLowerRankIsTheSame) {
   EXPECT_EQ(rule_after([](Views& v) { v[Sample::kBias] = TensorView::dense(v[Sample::kBias].data, DataType::fp32, {6}); }), "");
-  EXPECT_EQ(rule_after([](Views& v) {
-              v[Sample::kBias] = TensorView::dense(v[Sample::kBias].data, DataType::fp32, {1, 6});
-            }),
+  EXPECT_EQ(rule_after([](Views& v) { v[Sample::kBias] = TensorView::dense(v[Sample::kBias].data, DataType::fp32, {1, 6}); }),
             "");
   EXPECT_EQ(rule_after([](Views& v) { v[Sample::kBias] = TensorView::dense(v[Sample::kBias].data, DataType::fp32, {4}); }),
             "call.aux_extent");
