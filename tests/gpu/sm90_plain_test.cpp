@@ -180,5 +180,35 @@ TEST_F(Sm90Plain, IsZeroForEmptyK) {
   check({2, 8, 24, 0, false, false, DataType::bf16, DataType::fp32});
 }
 
+TEST_F(Sm90Plain, IsZeroWhenACallOfAnyPlanHasNoK) {
+  VERGLAS_NEEDS_GPU();
+  const cuda::DriverTable& driver = **cuda::driver();
+  const cuda::PrimaryContext primary(driver, 0);
+  const cuda::CurrentContext current(driver, primary.handle());
+  for (const std::int64_t k : {64, 7})  // by the copy engine, and by threads
+    for (const bool k_major : {true, false}) {
+      constexpr std::int64_t kM = 130, kN = 264;
+      Graph g({.io_data_type = DataType::bf16});
+      const Tensor a = g.tensor({.name = "a", .dim = {kM, k}, .stride = {k_major ? k : 1, k_major ? 1 : kM + 6}});
+      const Tensor b = g.tensor({.name = "b", .dim = {k, kN}, .stride = {k_major ? 1 : kN, k_major ? k : 1}});
+      g.matmul(a, b).set_output(true);
+      const PlanList plans = g.plans({.device = kGpu, .deselect_engines = {"cpu", "cublaslt"}});
+      support::DeviceBuffer d(driver, static_cast<std::size_t>(kM * kN) * 2, 0xEE);
+      const std::vector<TensorView> call = {TensorView::strided(nullptr, DataType::bf16, {kM, 0}, {1, 1}, kGpu),
+                                            TensorView::strided(nullptr, DataType::bf16, {0, kN}, {1, 1}, kGpu),
+                                            TensorView::dense(d.data(), DataType::bf16, {kM, kN}, kGpu)};
+      for (std::size_t i = 0; i < plans.size(); ++i) {
+        SCOPED_TRACE(plans.name(i));
+        const CompiledPlan plan = plans.compile(i);
+        d.fill(0xEE);
+        const Status s = plan.execute(call);
+        ASSERT_TRUE(s.ok()) << plan.explain(s, call).what();
+        ASSERT_EQ(driver.cuCtxSynchronize(), cuda::CUDA_SUCCESS);
+        EXPECT_EQ(d.download(), std::vector<std::uint8_t>(static_cast<std::size_t>(kM * kN) * 2, 0));
+        EXPECT_EQ(d.touched_guard_bytes(), 0);
+      }
+    }
+}
+
 }  // namespace
 }  // namespace verglas

@@ -125,13 +125,14 @@ class Sm90Launcher final : public recipe::Launcher {
                                           cuda::CU_TENSOR_MAP_L2_PROMOTION_L2_256B, cuda::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   }
 
-  /// The whole block for these views. With K = 0 no operand is read: the maps describe one column anywhere.
+  /// The whole block for these views. With K = 0 no operand is read: the maps describe one column of memory that is there, since
+  /// the copy engine looks its base up even when all of a box lies outside (measured).
   cuda::CUresult build(ParameterBlock& block, const RoleView& a, const RoleView& b, const RoleView& d) const noexcept {
     Problem p = problem_of(a, b, d, bytes_of(config_.input), bytes_of(config_.output));
     block = make_block(config_, p, raster_group(config_, sm_count_));
     if (p.k == 0) {
       p.k = 1;
-      const auto anywhere = reinterpret_cast<std::uint64_t>(declared_[0].data);
+      const auto anywhere = reinterpret_cast<std::uint64_t>(d.data) & ~std::uint64_t{15};
       p.a = config_.a_major == Major::k ? Matrix{anywhere, 64, 1, 64} : Matrix{anywhere, 1, 64, 64};
       p.b = config_.b_major == Major::k ? Matrix{anywhere, 64, 1, 64} : Matrix{anywhere, 1, 64, 64};
     }
