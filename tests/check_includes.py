@@ -32,7 +32,12 @@ EDGES = {
 # Public headers above the words that all share (types, errors, tensors, streams, plans), which count as base.
 PUBLIC = {"verglas/graph.hpp": "graph", "verglas/ops/": "ops", "verglas/verglas.hpp": "ops"}
 # engine_list.cpp is the one file that names every engine.
-EXTRA = {"src/engine/engine_list.cpp": "engine/cpu engine/sm90 engine/cublaslt jit cuda"}
+# ahead.* is where a plan meets the file that it is kept in.
+EXTRA = {
+    "src/engine/engine_list.cpp": "engine/cpu engine/sm90 engine/cublaslt jit cuda",
+    "src/plan/ahead.hpp": "jit",
+    "src/plan/ahead.cpp": "jit cuda",
+}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 
 

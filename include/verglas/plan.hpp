@@ -45,6 +45,8 @@ struct OperandInfo {
   bool is_host_scalar = false;
 };
 
+class BoundCall;
+
 /// A plan ready to run. Immutable and shared: copies are cheap, any number of threads may execute one at the same time, each with
 /// its own buffers and workspace.
 class CompiledPlan {
@@ -66,6 +68,9 @@ class CompiledPlan {
   /// `execute`, and on refusal throws what `explain` says.
   void run(std::span<const TensorView> buffers, Stream stream = {}, Workspace workspace = {}) const;
 
+  /// A call that is made many times: checked here once, throws as `run` does. Launches nothing.
+  BoundCall bind(std::span<const TensorView> buffers, Stream stream = {}, Workspace workspace = {}) const;
+
   WorkspaceSize workspace() const noexcept;
   std::string name() const;    ///< "cpu[PRODUCT=1]"
   std::string engine() const;  ///< "cpu"
@@ -78,6 +83,36 @@ class CompiledPlan {
 
  private:
   std::shared_ptr<const plan::CompiledState> state_;
+};
+
+/// A checked call of a plan, to be launched again and again: nothing but addresses can change, so that a launch checks only the
+/// calling thread's device, and the first one after `set_address` checks everything again. Made by `CompiledPlan::bind`.
+///
+/// Memory   views, stream and workspace are kept, not what they point to: buffers live as long as the call is used
+/// Threads  one thread at a time; a copy is a call of its own. Copying allocates, launching does not
+/// Hazard   the bytes behind a new address are not known: it must be memory of the plan's device, which reaches as far as the
+///          buffer that was bound, and for an output can be written. Null, alignment and overlap are checked
+class BoundCall {
+ public:
+  BoundCall() noexcept;
+  BoundCall(const BoundCall& other);
+  BoundCall& operator=(const BoundCall& other);
+  BoundCall(BoundCall&&) noexcept;
+  BoundCall& operator=(BoundCall&&) noexcept;
+  ~BoundCall();
+
+  /// Launches. A refused call writes nothing, and later ones are refused until the address is put right.
+  Status operator()() noexcept;
+  /// The address of an operand in the next launches, by its position in `operands()`; false when there is none of that number.
+  bool set_address(int operand, void* address) noexcept;
+  /// Renders why a launch answered `status`.
+  Error explain(Status status) const;
+  bool valid() const noexcept { return state_ != nullptr; }
+
+ private:
+  friend class CompiledPlan;
+  struct State;
+  std::unique_ptr<State> state_;
 };
 
 /// Every plan that can serve a graph, best first, and every engine that cannot, with its reason. Indices are stable.
@@ -113,5 +148,10 @@ class PlanList {
  private:
   std::shared_ptr<plan::PlanState> state_;
 };
+
+/// A plan that `verglas compile` wrote, ready to run; needs the driver, and no compiler. The bytes are code: load only what you
+/// trust. Throws file.open, file.plan_format, file.plan_damaged, file.plan_version, also where other kernel sources than this
+/// build's were compiled, file.plan_arch, and what the driver says.
+CompiledPlan load_plan(const std::string& path, Device device = {DeviceType::cuda, 0});
 
 }  // namespace verglas

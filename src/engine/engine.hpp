@@ -1,6 +1,8 @@
 #pragma once
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -9,6 +11,10 @@
 #include "recipe/recipe.hpp"
 #include "verglas/call.hpp"
 #include "verglas/tensor.hpp"
+
+namespace verglas::jit {
+struct PlanFile;
+}
 
 namespace verglas::engine {
 
@@ -20,6 +26,12 @@ struct Claim {
 struct Compiled {
   recipe::Recipe recipe;
   std::unique_ptr<recipe::Launcher> launcher;
+};
+
+/// What code is compiled for where there is no device to ask.
+struct AheadTarget {
+  std::string arch = "sm_90a";
+  int sm_count = 132;  ///< multiprocessors, for the choice of knobs
 };
 
 /// Reader of chains for one kind of hardware. Stateless; one instance for the life of the process.
@@ -36,6 +48,14 @@ class Engine {
   virtual double predict(const chain::FusionChain& chain, const Knobs& knobs, Device device) const = 0;
   /// The chain outlives what is compiled. Throws Error compile_failed, driver_failed.
   virtual Compiled compile(const chain::FusionChain& chain, const Knobs& knobs, Device device) const = 0;
+
+  /// Compiles without a device, for a plan file: fills in engine, arch, nvrtc, key and kernels of `file`.
+  /// knobs  those that must be so, others are chosen; complete afterwards. Throws plan.replay where none are like that.
+  virtual std::optional<Decline> compile_ahead(const chain::FusionChain& chain, const AheadTarget& target, Knobs& knobs,
+                                               jit::PlanFile& file) const;
+  /// What `compile` answers, with the code of a file that `compile_ahead` filled: no compiler is needed. Throws file.plan_*.
+  virtual Compiled load(const chain::FusionChain& chain, const Knobs& knobs, Device device, const jit::PlanFile& file,
+                        const std::string& path) const;
 };
 
 /// All engines, best first. The one place that names them.

@@ -11,6 +11,14 @@ std::span<const Engine* const> engine_list() noexcept {
   return engines;
 }
 
+std::optional<Decline> Engine::compile_ahead(const chain::FusionChain&, const AheadTarget& target, Knobs&, jit::PlanFile&) const {
+  return Decline{Rule::engine_arch, std::string(name()) + " compiles nothing ahead of time, for " + target.arch + " or other"};
+}
+
+Compiled Engine::load(const chain::FusionChain&, const Knobs&, Device, const jit::PlanFile&, const std::string& path) const {
+  throw broken(Rule::plan_file_format, path, "a plan of engine " + std::string(name()), "one of an engine that compiles ahead");
+}
+
 std::string plan_name(const Engine& engine, const Knobs& knobs) {
   std::string s(engine.name());
   if (knobs.empty()) return s;

@@ -2,7 +2,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 
 #include "base/environment.hpp"
@@ -11,10 +10,7 @@
 namespace verglas::jit {
 namespace {
 
-std::string_view variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
+std::string variable(const char* name) { return environment::text(name).value_or(""); }
 
 bool is_folder(const std::string& path) {
   struct stat s{};
@@ -26,7 +22,7 @@ bool is_folder(const std::string& path) {
 CacheSettings cache_settings_from_environment() {
   CacheSettings out;
   out.limit_bytes = environment::bytes("VERGLAS_CACHE_LIMIT").value_or(out.limit_bytes);
-  const std::string_view asked = variable("VERGLAS_CACHE"), xdg = variable("XDG_CACHE_HOME"), home = variable("HOME");
+  const std::string asked = variable("VERGLAS_CACHE"), xdg = variable("XDG_CACHE_HOME"), home = variable("HOME");
   if (asked == "off") {
     out.why_memory_only = "VERGLAS_CACHE is \"off\"";
   } else if (!asked.empty()) {
@@ -34,13 +30,13 @@ CacheSettings cache_settings_from_environment() {
     out.folder = std::filesystem::absolute(std::filesystem::path(asked), error).string();
     if (error) out.folder = asked;
   } else if (xdg.starts_with("/")) {  // a relative one is to be ignored (XDG base directory specification)
-    out.folder = std::string(xdg) + "/verglas";
-  } else if (is_folder(std::string(home))) {
-    out.folder = std::string(home) + "/.cache/verglas";
+    out.folder = xdg + "/verglas";
+  } else if (is_folder(home)) {
+    out.folder = home + "/.cache/verglas";
   } else {
     // A home that does not exist is not created: it is somebody's decision.
-    const std::string_view temporary = variable("TMPDIR");
-    out.folder = fmt::format("{}/verglas-{}", temporary.starts_with("/") ? temporary : "/tmp", ::geteuid());
+    const std::string temporary = variable("TMPDIR");
+    out.folder = fmt::format("{}/verglas-{}", temporary.starts_with("/") ? temporary : std::string("/tmp"), ::geteuid());
   }
   return out;
 }

@@ -18,7 +18,26 @@ tl::unexpected<ContainerFault> damaged(std::string text) {
   return tl::unexpected<ContainerFault>(ContainerFault{ContainerFault::What::damaged, std::move(text)});
 }
 
+void add_sources(CanonicalBytes& key, const CompileRequest& request) {
+  key.add("source", request.source);
+  std::vector<EmbeddedSource> headers = request.headers;  // the order in which they are given means nothing
+  std::sort(headers.begin(), headers.end(), [](const EmbeddedSource& a, const EmbeddedSource& b) { return a.name < b.name; });
+  for (const EmbeddedSource& header : headers) {
+    key.add("header", header.name);
+    key.add("text", header.text);
+  }
+}
+
 }  // namespace
+
+std::string source_key(const CompileRequest& request) {
+  CanonicalBytes key;
+  key.add("arch", request.arch);
+  key.add("kernel", request.kernel);
+  for (const std::string& definition : request.definitions) key.add("definition", definition);
+  add_sources(key, request);
+  return sha256_hex(key.bytes());
+}
 
 std::string cache_key(const CompileRequest& request, const cuda::NvrtcTable& nvrtc) {
   CanonicalBytes key;
@@ -28,13 +47,7 @@ std::string cache_key(const CompileRequest& request, const cuda::NvrtcTable& nvr
   key.add("arch", request.arch);
   key.add("kernel", request.kernel);
   for (const std::string& option : options_of(request, nvrtc.major, nvrtc.minor)) key.add("option", option);
-  key.add("source", request.source);
-  std::vector<EmbeddedSource> headers = request.headers;  // the order in which they are given means nothing
-  std::sort(headers.begin(), headers.end(), [](const EmbeddedSource& a, const EmbeddedSource& b) { return a.name < b.name; });
-  for (const EmbeddedSource& header : headers) {
-    key.add("header", header.name);
-    key.add("text", header.text);
-  }
+  add_sources(key, request);
   return key.bytes();
 }
 

@@ -12,6 +12,9 @@ namespace verglas::jit {
 /// update of the driver keeps them.
 std::string cache_key(const CompileRequest& request, const cuda::NvrtcTable& nvrtc);
 
+/// The part of it that is ours, as a digest: what a build of Verglas would hand to NVRTC, whichever NVRTC that is. Needs none.
+std::string source_key(const CompileRequest& request);
+
 /// File name of the entry of a key: 64 hexadecimal digits and ".vgk".
 std::string entry_name(std::string_view key);
 

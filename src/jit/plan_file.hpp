@@ -13,10 +13,10 @@ struct PlanFile {
   std::string verglas_version;  ///< that wrote it; filled in by write_plan_file
   std::string arch;             ///< "sm_90a": the device that it is for
   std::string graph;            ///< graph file (JSON) that it was made from; not read here
-  std::string configuration;    ///< the engine's choice (JSON): tile, stages, cluster; not read here
+  std::string configuration;    ///< the complete knobs (JSON); not read here
   std::string engine;           ///< "sm90"
   std::string nvrtc;            ///< "13.0", and the build in brackets
-  std::string key;              ///< canonical bytes that decided the code
+  std::string key;              ///< digest of the sources that were compiled, jit::source_key
   std::vector<CompiledKernel> kernels;
 };
 

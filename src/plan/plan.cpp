@@ -36,13 +36,20 @@ OperandInfo info_of(const chain::FusionChain& c, std::size_t index) {
 }
 
 CompiledPlan compile_entry(const PlanState& s, const Entry& e) {
+  return make_compiled(s.chain, *e.engine, e.knobs, e.engine->compile(*s.chain, e.knobs, s.device));
+}
+
+}  // namespace
+
+CompiledPlan make_compiled(std::shared_ptr<const chain::FusionChain> chain, const engine::Engine& engine, Knobs knobs,
+                           engine::Compiled compiled) {
   auto state = std::make_shared<CompiledState>();
-  state->chain = s.chain;
-  state->engine = e.engine;
-  state->knobs = e.knobs;
-  state->compiled = e.engine->compile(*s.chain, e.knobs, s.device);
-  for (std::size_t i = 0; i < s.chain->operands.size(); ++i) {
-    state->operands.push_back(info_of(*s.chain, i));
+  state->chain = std::move(chain);
+  state->engine = &engine;
+  state->knobs = std::move(knobs);
+  state->compiled = std::move(compiled);
+  for (std::size_t i = 0; i < state->chain->operands.size(); ++i) {
+    state->operands.push_back(info_of(*state->chain, i));
     const OperandInfo& o = state->operands.back();
     state->by_uid.emplace(o.uid, static_cast<int>(i));
     const auto [it, fresh] = state->by_name.emplace(o.name, static_cast<int>(i));
@@ -50,8 +57,6 @@ CompiledPlan compile_entry(const PlanState& s, const Entry& e) {
   }
   return CompiledPlan(std::move(state));
 }
-
-}  // namespace
 
 std::shared_ptr<PlanState> make_plans(Result<chain::FusionChain> analysed, const PlanOptions& options) {
   auto s = std::make_shared<PlanState>();

@@ -35,6 +35,10 @@ struct CompiledState {
   std::unordered_map<std::string, int> by_name;  ///< −1: the name is not unique
 };
 
+/// The plan around what an engine compiled or loaded.
+CompiledPlan make_compiled(std::shared_ptr<const chain::FusionChain> chain, const engine::Engine& engine, Knobs knobs,
+                           engine::Compiled compiled);
+
 /// Asks every engine that is not deselected, in the order of engine_list; ranks by prediction, ties in that order.
 std::shared_ptr<PlanState> make_plans(Result<chain::FusionChain> analysed, const PlanOptions& options);
 

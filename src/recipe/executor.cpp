@@ -28,18 +28,34 @@ void bind_declared(const Recipe& r, const Call& call, Binding& b) noexcept {
   }
 }
 
-}  // namespace
-
-Status execute(const Recipe& recipe, const Launcher& launcher, const Call& call) noexcept {
-  Binding binding;  // not initialised on purpose: the checks fill what the launcher reads
+[[gnu::always_inline]] inline Status checked(const Recipe& recipe, const Launcher& launcher, const Call& call, Binding& binding) noexcept {
   const Check* list = recipe.checks.data();
   if (is_as_declared(recipe, call)) {
     bind_declared(recipe, call, binding);
     list = recipe.address_checks.data();
   }
-  const Status status = evaluate(recipe, list, launcher, call, binding, [](int check, const auto&) {
+  return evaluate(recipe, list, launcher, call, binding, [](int check, const auto&) {
     return Status{ErrorCode::invalid_call, static_cast<std::int16_t>(check), 0};
   });
+}
+
+}  // namespace
+
+Status check(const Recipe& recipe, const Launcher& launcher, const Call& call, Binding& binding) noexcept {
+  return checked(recipe, launcher, call, binding);
+}
+
+Status launch_again(const Recipe& recipe, const Launcher& launcher, const Call& call, const Binding& binding) noexcept {
+  if (launcher.current_device(recipe.device) != recipe.device) [[unlikely]] {
+    Binding scratch;
+    return check(recipe, launcher, call, scratch);  // which refuses for that reason, by the number of the check
+  }
+  return launcher.launch(binding, call);
+}
+
+Status execute(const Recipe& recipe, const Launcher& launcher, const Call& call) noexcept {
+  Binding binding;  // not initialised on purpose: the checks fill what the launcher reads
+  const Status status = checked(recipe, launcher, call, binding);
   return status.ok() ? launcher.launch(binding, call) : status;
 }
 

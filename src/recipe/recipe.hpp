@@ -148,6 +148,10 @@ class Launcher {
 
 /// The one executor: every check, then the launch.
 Status execute(const Recipe& recipe, const Launcher& launcher, const Call& call) noexcept;
+/// The checks alone; the binding is whole where the answer is ok.
+Status check(const Recipe& recipe, const Launcher& launcher, const Call& call, Binding& binding) noexcept;
+/// Launches a binding that `check` filled for this call: of the checks, only the one of what the thread can change is made.
+Status launch_again(const Recipe& recipe, const Launcher& launcher, const Call& call, const Binding& binding) noexcept;
 /// The same list of checks, rendered. `status` is what execute answered.
 Error explain(const Recipe& recipe, const chain::FusionChain& chain, const Launcher& launcher, Status status, const Call& call);
 

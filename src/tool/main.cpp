@@ -23,6 +23,7 @@ int run_command(int argc, char** argv) {
   add_doctor(app, code);
   add_run(app, code);
   add_explain(app, code);
+  add_compile(app, code);
   add_cache(app, code);
   try {
     app.parse(argc, argv);

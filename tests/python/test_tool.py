@@ -309,3 +309,59 @@ def test_extents_beyond_the_machines_memory_are_refused(tmp_path):
         )
     )
     assert "out_of_memory [tool.memory] operand 'a': got 35184372088832 bytes" in call("run", path, "--random", 1, code=1)
+
+
+@pytest.fixture
+def product(tmp_path):
+    """A graph file: one product, which the Hopper engine takes in bf16."""
+
+    def write(dtype="bf16"):
+        path = tmp_path / f"product-{dtype}.json"
+        tensors = [
+            {"name": "a", "dim": [1, 128, 64], "stride": [8192, 64, 1]},
+            {"name": "b", "dim": [1, 64, 256], "stride": [16384, 1, 64]},
+            {"name": "d", "output": True},
+        ]
+        nodes = [{"op": "matmul", "inputs": ["a", "b"], "output": "d"}]
+        path.write_text(json.dumps({"verglas_graph": 1, "io_data_type": dtype, "tensors": tensors, "nodes": nodes}))
+        return path
+
+    return write
+
+
+def test_compile_says_what_is_missing_or_not_taken(product, tmp_path):
+    out = tmp_path / "plan.vgp"
+    common = {"code": 1, "VERGLAS_NVRTC": "off", "VERGLAS_CACHE": "off"}
+    assert "unsupported [nvrtc.missing]" in call("compile", product(), "-o", out, **common)
+    assert "unsupported [engine.arch] compiles for sm_90a, not for sm_80" in call(
+        "compile", product(), "--arch", "sm_80", "-o", out, **common
+    )
+    assert "unsupported [sm90.types]" in call("compile", product("fp32"), "-o", out, **common)
+    assert "unsupported [plan.replay] knobs: got sm90[TILE_M=7]" in call(
+        "compile", product(), "--knobs", "TILE_M=7", "-o", out, **common
+    )
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("knobs", ["TILE_M", "TILE_M=", "=1", "TILE_M=x", "TILE_M=64,TILE_M=64", "TILE_M=64,,"])
+def test_compile_refuses_knobs_that_cannot_be_read(product, tmp_path, knobs):
+    assert "--knobs" in call("compile", product(), "--knobs", knobs, "-o", tmp_path / "plan.vgp", code=2)
+
+
+def test_compile_wants_an_output(product):
+    call("compile", product(), code=2)
+
+
+def test_compile_writes_a_plan(product, tmp_path):
+    if "not found" in call("doctor").split("NVRTC", 1)[1].splitlines()[0]:
+        lacking("nvrtc", "no NVRTC")
+    out = tmp_path / "with space" / "plan.vgp"
+    assert "io_failed [file.write]" in call("compile", product(), "-o", out, code=1)
+    out.parent.mkdir()
+    report = json.loads(call("compile", product(), "--knobs", "TILE_M=64,TILE_N=64", "-o", out, "--json"))
+    assert report["arch"] == "sm_90a"
+    assert report["knobs"]["TILE_N"] == 64
+    assert 0 < report["kernel"]["registers"] <= 255
+    assert report["kernel"]["spill_bytes"] == 0
+    assert report["bytes"] == out.stat().st_size > report["kernel"]["cubin_bytes"]
+    assert report["kernel"]["name"] in call("compile", product(), "--knobs", "TILE_M=64,TILE_N=64", "-o", out)

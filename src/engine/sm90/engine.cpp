@@ -1,10 +1,14 @@
 #include "engine/sm90/engine.hpp"
 
+#include <algorithm>
+
 #include "cuda/device.hpp"
 #include "cuda/driver_table.hpp"
 #include "cuda/nvrtc_table.hpp"
 #include "engine/sm90/launcher.hpp"
 #include "engine/sm90/predict.hpp"
+#include "jit/entry.hpp"
+#include "jit/plan_file.hpp"
 #include "jit/store.hpp"
 
 namespace verglas::sm90 {
@@ -50,6 +54,55 @@ class Sm90Engine final : public engine::Engine {
         jit::process_store().load(**driver, **nvrtc, compile_request(config), {.dynamic_smem_bytes = smem_bytes(config)});
     return {recipe::build(chain, requirements_of(chain, config, device)),
             make_launcher(chain, config, std::move(kernel), device, multiprocessors(device))};
+  }
+
+  std::optional<Decline> compile_ahead(const chain::FusionChain& chain, const engine::AheadTarget& target, Knobs& knobs,
+                                       jit::PlanFile& file) const override {
+    if (target.arch != jit::CompileRequest{}.arch) return Decline{Rule::engine_arch, "compiles for sm_90a, not for " + target.arch};
+    if (const auto claimed = claim_chain(chain); !claimed) return claimed.error();
+    const auto offered = configurations_of(chain, target.sm_count);
+    const auto is_wanted = [&](const Knobs& offer) {
+      return std::includes(offer.begin(), offer.end(), knobs.begin(), knobs.end());
+    };
+    const auto best = std::find_if(offered.begin(), offered.end(), is_wanted);
+    if (best == offered.end())
+      throw broken(Rule::plan_replay, "knobs", engine::plan_name(*this, knobs),
+                   "part of one of its " + std::to_string(offered.size()) + " configurations, the first being " +
+                       engine::plan_name(*this, offered.front()));
+    const auto nvrtc = cuda::nvrtc();
+    if (!nvrtc) throw broken(nvrtc.error().rule, nvrtc.error().text);
+    knobs = *best;
+    const jit::CompileRequest request = compile_request(configuration_of(chain, knobs));
+    file.engine = name();
+    file.arch = request.arch;
+    file.nvrtc = std::to_string((*nvrtc)->major) + "." + std::to_string((*nvrtc)->minor) + " (" + (*nvrtc)->build + ")";
+    file.key = jit::source_key(request);
+    file.kernels = {jit::process_store().compile(**nvrtc, request)};
+    return std::nullopt;
+  }
+
+  engine::Compiled load(const chain::FusionChain& chain, const Knobs& knobs, Device device, const jit::PlanFile& file,
+                        const std::string& path) const override {
+    const auto driver = cuda::driver();
+    if (!driver) throw broken(driver.error().rule, driver.error().text);
+    const int sm_count = multiprocessors(device);
+    if (const auto claimed = claim_chain(chain); !claimed)
+      throw broken(Rule::plan_file_version, path, "a graph that this build does not take: " + claimed.error().text,
+                   "one that it takes");
+    const auto offered = configurations_of(chain, sm_count);
+    if (std::find(offered.begin(), offered.end(), knobs) == offered.end() || file.kernels.size() != 1)
+      throw broken(Rule::plan_file_version, path, engine::plan_name(*this, knobs) + ", which this build does not offer",
+                   "a plan of this build");
+    const KernelConfig config = configuration_of(chain, knobs);
+    const jit::CompileRequest request = compile_request(config);
+    const std::string key = jit::source_key(request);
+    // The block of parameters is private to a build: code of other sources must not meet it.
+    if (file.key != key || file.kernels[0].kernel != request.kernel)
+      throw broken(Rule::plan_file_version, path, "a plan of other kernel sources, " + file.key.substr(0, 16),
+                   "one of this build, " + key.substr(0, 16));
+    auto kernel = jit::LoadedKernel::load(**driver, file.kernels[0], {.dynamic_smem_bytes = smem_bytes(config)});
+    return {recipe::build(chain, requirements_of(chain, config, device)),
+            make_launcher(chain, config, std::move(kernel), device, sm_count)};
   }
 
  private:
