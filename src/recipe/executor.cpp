@@ -28,15 +28,15 @@ void bind_declared(const Recipe& r, const Call& call, Binding& b) noexcept {
   }
 }
 
-[[gnu::always_inline]] inline Status checked(const Recipe& recipe, const Launcher& launcher, const Call& call, Binding& binding) noexcept {
+[[gnu::always_inline]] inline Status checked(const Recipe& recipe, const Launcher& launcher, const Call& call,
+                                             Binding& binding) noexcept {
   const Check* list = recipe.checks.data();
   if (is_as_declared(recipe, call)) {
     bind_declared(recipe, call, binding);
     list = recipe.address_checks.data();
   }
-  return evaluate(recipe, list, launcher, call, binding, [](int check, const auto&) {
-    return Status{ErrorCode::invalid_call, static_cast<std::int16_t>(check), 0};
-  });
+  return evaluate(recipe, list, launcher, call, binding,
+                  [](int check, const auto&) { return Status{ErrorCode::invalid_call, static_cast<std::int16_t>(check), 0}; });
 }
 
 }  // namespace

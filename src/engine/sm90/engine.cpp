@@ -58,7 +58,8 @@ class Sm90Engine final : public engine::Engine {
 
   std::optional<Decline> compile_ahead(const chain::FusionChain& chain, const engine::AheadTarget& target, Knobs& knobs,
                                        jit::PlanFile& file) const override {
-    if (target.arch != jit::CompileRequest{}.arch) return Decline{Rule::engine_arch, "compiles for sm_90a, not for " + target.arch};
+    if (target.arch != jit::CompileRequest{}.arch)
+      return Decline{Rule::engine_arch, "compiles for sm_90a, not for " + target.arch};
     if (const auto claimed = claim_chain(chain); !claimed) return claimed.error();
     const auto offered = configurations_of(chain, target.sm_count);
     const auto is_wanted = [&](const Knobs& offer) {
