@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "engine/sm90/engine.hpp"
+#include "engine/sm90/generate.hpp"
 #include "engine/sm90/problem.hpp"
 
 namespace verglas::sm90 {
@@ -15,15 +16,14 @@ Result<engine::Claim> claim_chain(const chain::FusionChain& c) {
   for (const chain::MatrixInput& in : c.inputs)
     if (!in.prologue.empty())
       return decline(Rule::sm90_prologue, label_of(c, c.roles[static_cast<std::size_t>(in.role)]) + " goes through a prologue");
-  if (!c.steps.empty()) return decline(Rule::sm90_epilogue, "step '" + c.steps.front().name + "' after the matmul");
-  if (!c.reductions.empty()) return decline(Rule::sm90_epilogue, "a reduction after the matmul");
-  if (c.stores.size() != 1) return decline(Rule::sm90_epilogue, std::to_string(c.stores.size()) + " outputs");
+  if (const auto epilogue = epilogue_of(c); !epilogue) return tl::unexpected<Decline>(epilogue.error());
   const DataType input = c.inputs.front().dtype;
   if (input != DataType::bf16 && input != DataType::fp16) return decline(Rule::sm90_types, typed("a", input));
   const DataType output = c.operands[static_cast<std::size_t>(c.roles[static_cast<std::size_t>(c.stores[0].role)].operand)].dtype;
   if (output != DataType::bf16 && output != DataType::fp16 && output != DataType::fp32)
     return decline(Rule::sm90_types, typed("the output", output));
-  return engine::Claim{"one kernel: TMA, wgmma, sums in fp32"};
+  return engine::Claim{c.steps.empty() ? "one kernel: TMA, wgmma, sums in fp32"
+                                       : "one kernel: TMA, wgmma, sums in fp32, the epilogue in registers"};
 }
 
 }  // namespace verglas::sm90

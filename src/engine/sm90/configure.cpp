@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/sha256.hpp"
 #include "engine/sm90/engine.hpp"
 #include "engine/sm90/predict.hpp"
 #include "engine/sm90/problem.hpp"
@@ -62,6 +63,8 @@ std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) 
       if (k.stages < 1 || fault_of(k)) continue;
       // 176 accumulators leave no registers for addresses: the drain by single elements spills there.
       if (s.pingpong && s.n > 128 && k.d_path != Path::tma) continue;
+      // Wider tiles leave no registers for a generated epilogue: bias and an activation spill there already.
+      if (!c.steps.empty() && s.n > 128) continue;
       ranked.emplace_back(predict_seconds(k, c.declared, sm_count), std::move(knobs));
     }
   std::stable_sort(ranked.begin(), ranked.end(), [](const auto& x, const auto& y) { return x.first < y.first; });
@@ -70,10 +73,12 @@ std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) 
   return all;
 }
 
-jit::CompileRequest compile_request(const KernelConfig& config) {
+jit::CompileRequest compile_request(const KernelConfig& config, const EpilogueText& epilogue) {
   jit::CompileRequest request;
   request.kernel = "vg_" + name_of(config);
-  request.source = kernel_source(config, {}, request.kernel);
+  const std::string text = epilogue.arguments + epilogue.body;
+  if (text != EpilogueText{}.arguments + EpilogueText{}.body) request.kernel += "_" + sha256_hex(text).substr(0, 12);
+  request.source = kernel_source(config, epilogue, request.kernel);
   const auto headers = jit::embedded_sources();
   request.headers.assign(headers.begin(), headers.end());
   return request;

@@ -50,10 +50,11 @@ class Sm90Engine final : public engine::Engine {
     if (!driver) throw broken(driver.error().rule, driver.error().text);
     if (!nvrtc) throw broken(nvrtc.error().rule, nvrtc.error().text);
     const KernelConfig config = configuration_of(chain, knobs);
-    auto kernel =
-        jit::process_store().load(**driver, **nvrtc, compile_request(config), {.dynamic_smem_bytes = smem_bytes(config)});
+    EpiloguePlan epilogue = *epilogue_of(chain);  // claimed, so it has one
+    auto kernel = jit::process_store().load(**driver, **nvrtc, compile_request(config, epilogue.text),
+                                            {.dynamic_smem_bytes = smem_bytes(config)});
     return {recipe::build(chain, requirements_of(chain, config, device)),
-            make_launcher(chain, config, std::move(kernel), device, multiprocessors(device))};
+            make_launcher(chain, config, std::move(epilogue), std::move(kernel), device, multiprocessors(device))};
   }
 
   std::optional<Decline> compile_ahead(const chain::FusionChain& chain, const engine::AheadTarget& target, Knobs& knobs,
@@ -73,7 +74,7 @@ class Sm90Engine final : public engine::Engine {
     const auto nvrtc = cuda::nvrtc();
     if (!nvrtc) throw broken(nvrtc.error().rule, nvrtc.error().text);
     knobs = *best;
-    const jit::CompileRequest request = compile_request(configuration_of(chain, knobs));
+    const jit::CompileRequest request = compile_request(configuration_of(chain, knobs), epilogue_of(chain)->text);
     file.engine = name();
     file.arch = request.arch;
     file.nvrtc = std::to_string((*nvrtc)->major) + "." + std::to_string((*nvrtc)->minor) + " (" + (*nvrtc)->build + ")";
@@ -95,7 +96,8 @@ class Sm90Engine final : public engine::Engine {
       throw broken(Rule::plan_file_version, path, engine::plan_name(*this, knobs) + ", which this build does not offer",
                    "a plan of this build");
     const KernelConfig config = configuration_of(chain, knobs);
-    const jit::CompileRequest request = compile_request(config);
+    EpiloguePlan epilogue = *epilogue_of(chain);
+    const jit::CompileRequest request = compile_request(config, epilogue.text);
     const std::string key = jit::source_key(request);
     // The block of parameters is private to a build: code of other sources must not meet it.
     if (file.key != key || file.kernels[0].kernel != request.kernel)
@@ -103,7 +105,7 @@ class Sm90Engine final : public engine::Engine {
                    "one of this build, " + key.substr(0, 16));
     auto kernel = jit::LoadedKernel::load(**driver, file.kernels[0], {.dynamic_smem_bytes = smem_bytes(config)});
     return {recipe::build(chain, requirements_of(chain, config, device)),
-            make_launcher(chain, config, std::move(kernel), device, sm_count)};
+            make_launcher(chain, config, std::move(epilogue), std::move(kernel), device, sm_count)};
   }
 
  private:

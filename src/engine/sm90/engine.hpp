@@ -1,6 +1,7 @@
 #pragma once
 #include "engine/engine.hpp"
 #include "engine/sm90/configuration.hpp"
+#include "engine/sm90/source.hpp"
 #include "jit/nvrtc.hpp"
 
 namespace verglas::sm90 {
@@ -17,6 +18,6 @@ KernelConfig configuration_of(const chain::FusionChain& chain, const Knobs& knob
 std::vector<Knobs> configurations_of(const chain::FusionChain& chain, int sm_count);
 
 /// What NVRTC is asked for: also without a GPU, for compiling ahead of time.
-jit::CompileRequest compile_request(const KernelConfig& config);
+jit::CompileRequest compile_request(const KernelConfig& config, const EpilogueText& epilogue = {});
 
 }  // namespace verglas::sm90

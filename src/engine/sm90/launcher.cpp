@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <new>
 
 #include "cuda/context.hpp"
 #include "engine/sm90/problem.hpp"
@@ -13,6 +14,9 @@ namespace verglas::sm90 {
 namespace {
 
 using recipe::RoleView;
+
+/// Of the epilogue of any chain, rounded up to the alignment of the kernel's parameter.
+constexpr std::size_t kMostArgumentBytes = 64 * chain::kMaxRoles;
 
 bool same_layout(const RoleView& x, const RoleView& y) noexcept {
   std::int64_t differs = 0;
@@ -31,9 +35,11 @@ int forks_so_far() {
 
 class Sm90Launcher final : public recipe::Launcher {
  public:
-  Sm90Launcher(const chain::FusionChain& chain, const KernelConfig& config, std::shared_ptr<const jit::LoadedKernel> kernel,
-               Device device, int sm_count)
-      : config_(config),
+  Sm90Launcher(const chain::FusionChain& chain, const KernelConfig& config, EpiloguePlan epilogue,
+               std::shared_ptr<const jit::LoadedKernel> kernel, Device device, int sm_count)
+      : chain_(chain),
+        config_(config),
+        epilogue_(std::move(epilogue)),
         kernel_(std::move(kernel)),
         driver_(kernel_->driver()),
         device_(device),
@@ -103,12 +109,15 @@ class Sm90Launcher final : public recipe::Launcher {
     const RoleView& a = b.role[roles_.a];
     const RoleView& w = b.role[roles_.b];
     const RoleView& d = b.role[roles_.d];
+    // The kernel's parameter: the block, and the epilogue's arguments behind it. Only what is used is written.
+    alignas(64) std::byte memory[sizeof(ParameterBlock) + kMostArgumentBytes];
+    write_arguments(epilogue_, chain_, b, memory + kEpilogueOffset);
     if (prepared_ && same_layout(a, declared_[0]) && same_layout(w, declared_[1]) && same_layout(d, declared_[2])) {
-      ParameterBlock block = prototype_;
+      ParameterBlock& block = *new (memory) ParameterBlock(prototype_);
       const cuda::CUresult code = readdress(block, {a.data, w.data, d.data});
       return code == cuda::CUDA_SUCCESS ? enqueue(block, call.stream) : failed(code);
     }
-    ParameterBlock block;
+    ParameterBlock& block = *new (memory) ParameterBlock;
     const cuda::CUresult code = build(block, a, w, d);
     return code == cuda::CUDA_SUCCESS ? enqueue(block, call.stream) : failed(code);
   }
@@ -172,7 +181,9 @@ class Sm90Launcher final : public recipe::Launcher {
     return code == cuda::CUDA_SUCCESS ? Status{} : failed(code);
   }
 
+  const chain::FusionChain& chain_;
   KernelConfig config_;
+  EpiloguePlan epilogue_;
   std::shared_ptr<const jit::LoadedKernel> kernel_;
   const cuda::DriverTable& driver_;
   Device device_;
@@ -196,8 +207,9 @@ class Sm90Launcher final : public recipe::Launcher {
 }  // namespace
 
 std::unique_ptr<recipe::Launcher> make_launcher(const chain::FusionChain& chain, const KernelConfig& config,
-                                                std::shared_ptr<const jit::LoadedKernel> kernel, Device device, int sm_count) {
-  return std::make_unique<Sm90Launcher>(chain, config, std::move(kernel), device, sm_count);
+                                                EpiloguePlan epilogue, std::shared_ptr<const jit::LoadedKernel> kernel,
+                                                Device device, int sm_count) {
+  return std::make_unique<Sm90Launcher>(chain, config, std::move(epilogue), std::move(kernel), device, sm_count);
 }
 
 recipe::Requirements requirements_of(const chain::FusionChain& chain, const KernelConfig& config, Device device) {

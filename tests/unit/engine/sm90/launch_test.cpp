@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <thread>
 #include <vector>
 
@@ -267,6 +268,44 @@ TEST_F(Sm90Launch, LaunchesNothingForAnEmptyOutputAndReadsNothingForEmptyK) {
   EXPECT_GT(driver.launches()[0].as<ParameterBlock>().k_first, record_of(driver.launches()[0].as<ParameterBlock>().a).extent(0));
 }
 
+TEST_F(Sm90Launch, PassesTheOperandsOfTheEpilogueBehindTheBlock) {
+  nvrtc.set_parameter_bytes(static_cast<int>(sizeof(ParameterBlock)) + 128);
+  Graph g;
+  const Tensor a = g.tensor({.name = "a", .dim = {1, kM, kK}, .stride = {kM * kK, kK, 1}});
+  const Tensor b = g.tensor({.name = "b", .dim = {1, kK, kN}, .stride = {kK * kN, 1, kK}});
+  const Tensor bias = g.tensor({.name = "bias", .dim = {1, 1, kN}, .stride = {kN, kN, 1}});
+  const Tensor residual = g.tensor({.name = "residual", .dim = {1, kM, kN}, .stride = {kM * kN, 1, kM}});
+  const Tensor scale = g.tensor({.name = "scale", .dim = {1}, .stride = {1}, .data_type = DataType::fp32, .pass_by_value = true});
+  g.mul(g.add(g.add(g.matmul(a, b), bias), residual), scale).set_output(true).set_data_type(DataType::bf16);
+  const CompiledPlan p = g.compile({.device = kGpu, .deselect_engines = {"cpu"}});
+  ASSERT_EQ(p.engine(), "sm90");
+  float factor = 2.5F;
+  const std::vector<TensorView> call = {TensorView::dense(at(1), DataType::bf16, {1, kM, kK}, kGpu),
+                                        TensorView::strided(at(2), DataType::bf16, {1, kK, kN}, {kK * kN, 1, kK}, kGpu),
+                                        TensorView::dense(at(3), DataType::bf16, {kN}, kGpu),
+                                        TensorView::strided(at(4), DataType::bf16, {1, kM, kN}, {kM * kN, 1, kM}, kGpu),
+                                        TensorView::dense(&factor, DataType::fp32, {1}),
+                                        TensorView::dense(at(5), DataType::bf16, {1, kM, kN}, kGpu)};
+  driver.clear();
+  const Status s = p.execute(call);
+  ASSERT_TRUE(s.ok()) << p.explain(s, call).what();
+  ASSERT_EQ(driver.launches().size(), 1U);
+  struct Arguments {
+    std::uint64_t bias, bias_strides[3], residual, residual_strides[3];
+    float scale;
+  } got{};
+  const auto& bytes = driver.launches()[0].parameters;
+  ASSERT_GE(bytes.size(), sizeof(ParameterBlock) + 68);
+  std::memcpy(&got, bytes.data() + sm90::kEpilogueOffset, 68);
+  EXPECT_EQ(got.bias, reinterpret_cast<std::uint64_t>(at(3)));
+  EXPECT_EQ(got.bias_strides[1], 0U);
+  EXPECT_EQ(got.bias_strides[2], 1U);
+  EXPECT_EQ(got.residual, reinterpret_cast<std::uint64_t>(at(4)));
+  EXPECT_EQ(got.residual_strides[1], 1U);
+  EXPECT_EQ(got.residual_strides[2], static_cast<std::uint64_t>(kM));
+  EXPECT_EQ(got.scale, 2.5F);
+}
+
 TEST_F(Sm90Launch, DeclinesWhatTheKernelDoesNotServeByRule) {
   const auto decline_of = [&](auto describe, Device device = kGpu) {
     Graph g;
@@ -302,6 +341,18 @@ TEST_F(Sm90Launch, DeclinesWhatTheKernelDoesNotServeByRule) {
   EXPECT_EQ(decline_of([&](Graph& g) {
               auto [a, b] = operands(g);
               g.relu(g.matmul(a, b)).set_output(true);
+            }),
+            "claimed");
+  EXPECT_EQ(decline_of([&](Graph& g) {
+              auto [a, b] = operands(g);
+              const Tensor c = g.matmul(a, b).set_output(true);
+              g.relu(c).set_output(true);
+            }),
+            "sm90.epilogue");
+  EXPECT_EQ(decline_of([&](Graph& g) {
+              auto [a, b] = operands(g);
+              Tensor sum = g.reduction(g.matmul(a, b), ReductionMode::add);
+              sum.set_output(true).set_dim({64, 1}).set_data_type(DataType::fp32);
             }),
             "sm90.epilogue");
   EXPECT_EQ(decline_of([&](Graph& g) {

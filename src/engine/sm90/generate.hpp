@@ -1,0 +1,28 @@
+#pragma once
+#include <cstddef>
+#include <vector>
+
+#include "base/result.hpp"
+#include "chain/chain.hpp"
+#include "engine/sm90/source.hpp"
+#include "recipe/recipe.hpp"
+
+namespace verglas::sm90 {
+
+/// What the epilogue of a chain reads at a call, in the order of its arguments.
+struct EpiloguePlan {
+  EpilogueText text;
+  std::vector<int> aux;      ///< roles in device memory, 32 bytes each
+  std::vector<int> scalars;  ///< roles in host memory, 4 bytes each, behind the others
+};
+
+/// CUDA C++ for everything between the product and its one store; or the rule that forbids it.
+Result<EpiloguePlan> epilogue_of(const chain::FusionChain& chain);
+
+/// Bytes of the arguments behind the parameter block.
+std::size_t argument_bytes(const EpiloguePlan& plan) noexcept;
+/// Writes them for one call.
+void write_arguments(const EpiloguePlan& plan, const chain::FusionChain& chain, const recipe::Binding& binding,
+                     std::byte* to) noexcept;
+
+}  // namespace verglas::sm90

@@ -1,0 +1,145 @@
+#pragma once
+#include "epilogue.cuh"
+
+namespace vg {
+
+/// One operand of the epilogue. Strides in elements, 0 along an axis of extent 1.
+struct Aux {
+  const void* address;
+  int64 batch_stride, row_stride, col_stride;
+};
+
+// Stored elements as float. The loads are volatile so that they stay with their unit: hoisted over the tile they would spill.
+struct F32 {
+  static constexpr int BYTES = 4;
+  VG_DEVICE static float load(const void* from) {
+    float f;
+    asm volatile("ld.global.f32 %0, [%1];" : "=f"(f) : "l"(from));
+    return f;
+  }
+};
+VG_DEVICE uint16 load_u16(const void* from) {
+  uint16 v;
+  asm volatile("ld.global.u16 %0, [%1];" : "=h"(v) : "l"(from));
+  return v;
+}
+VG_DEVICE float bf16_to_float(uint16 v) { return __uint_as_float(static_cast<uint32>(v) << 16); }
+VG_DEVICE float f16_to_float(uint16 v) {
+  float f;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(v));
+  return f;
+}
+struct Bf16 {
+  static constexpr int BYTES = 2;
+  VG_DEVICE static float load(const void* from) { return bf16_to_float(load_u16(from)); }
+};
+struct F16 {
+  static constexpr int BYTES = 2;
+  VG_DEVICE static float load(const void* from) { return f16_to_float(load_u16(from)); }
+};
+struct I8 {
+  static constexpr int BYTES = 1;
+  VG_DEVICE static float load(const void* from) {
+    int v;
+    asm volatile("ld.global.s8 %0, [%1];" : "=r"(v) : "l"(from));
+    return static_cast<float>(v);
+  }
+};
+struct U8 {
+  static constexpr int BYTES = 1;
+  VG_DEVICE static float load(const void* from) {
+    uint32 v;
+    asm volatile("ld.global.u8 %0, [%1];" : "=r"(v) : "l"(from));
+    return static_cast<float>(v);
+  }
+};
+struct Bool {
+  static constexpr int BYTES = 1;
+  VG_DEVICE static float load(const void* from) { return U8::load(from) != 0.0f ? 1.0f : 0.0f; }
+};
+struct I32 {
+  static constexpr int BYTES = 4;
+  VG_DEVICE static float load(const void* from) {
+    int v;
+    asm volatile("ld.global.s32 %0, [%1];" : "=r"(v) : "l"(from));
+    return static_cast<float>(v);
+  }
+};
+
+/// The operand's values for a unit; nothing is read outside D. ROWS, COLS: it varies along that axis.
+template <class T, bool ROWS, bool COLS>
+VG_DEVICE void load_aux(float (&v)[8], const Aux& aux, const Parameters& p, const Position& at) {
+  const char* base = static_cast<const char*>(aux.address) + at.batch * aux.batch_stride * T::BYTES;
+  // Opaque, so that addresses are formed here and not for the whole tile ahead.
+  int first_row = at.row, first_col = at.col;
+  asm volatile("" : "+r"(first_row), "+r"(first_col));
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    // A value that does not vary along an axis is loaded once for it.
+    const int same = (ROWS ? i : i & ~2) & (COLS ? ~0 : ~5);
+    if (same != i) {
+      v[i] = v[same];
+      continue;
+    }
+    const int row = first_row + 8 * (i / 2 % 2), col = first_col + 8 * (i / 4) + i % 2;
+    v[i] = 0.0f;
+    if ((!ROWS || row < p.m) && (!COLS || col < p.n)) v[i] = T::load(base + ((ROWS ? row * aux.row_stride : 0) + (COLS ? col * aux.col_stride : 0)) * T::BYTES);
+  }
+}
+
+VG_DEVICE float round_bf16(float f) {
+  uint16 h;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(f));
+  return bf16_to_float(h);
+}
+VG_DEVICE float round_f16(float f) {
+  uint16 h;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f));
+  return f16_to_float(h);
+}
+
+// The formulas are those of docs/numerics.md. Comparisons with NaN are false: that is how it goes through.
+VG_DEVICE float max_nan(float a, float b) { return a > b ? a : (b >= a ? b : a + b); }
+VG_DEVICE float min_nan(float a, float b) { return a < b ? a : (b <= a ? b : a + b); }
+VG_DEVICE float leaky(float x, float slope) { return x > 0.0f ? x : (x <= 0.0f ? slope * x : x); }
+VG_DEVICE float sigmoid(float x) {
+  const float e = expf(-fabsf(x));
+  return (x < 0.0f ? e : 1.0f) / (1.0f + e);
+}
+/// σ(x)·(1 − σ(x)) without the cancellation.
+VG_DEVICE float sigmoid_slope(float x) {
+  const float e = expf(-fabsf(x));
+  return e / ((1.0f + e) * (1.0f + e));
+}
+VG_DEVICE float swish(float x, float beta) {
+  const float held = max_nan(x, -3.0e38f);  // −∞ · 0 is −0, not NaN
+  return (x < -3.0e38f ? held : x) * sigmoid(beta * held);
+}
+VG_DEVICE float softplus(float x, float beta) {
+  const float t = beta * x;
+  return ((t > 0.0f ? t : 0.0f) + log1pf(expf(-fabsf(t)))) / beta + (x - x);
+}
+VG_DEVICE float gelu(float x) {
+  const float v = x < -50.0f ? -50.0f : x;
+  return 0.5f * v * erfcf(-v * 0.70710678118654752f);
+}
+VG_DEVICE float gelu_argument(float x) { return 0.7978845608028654f * (x + 0.044715f * x * x * x); }
+VG_DEVICE float gelu_tanh(float x) {
+  const float v = x < -1.0e4f ? -1.0e4f : x;
+  return v * sigmoid(2.0f * gelu_argument(v));
+}
+VG_DEVICE float gelu_bwd(float dy, float x) {
+  const float v = x < -50.0f ? -50.0f : x > 50.0f ? 50.0f : x;
+  return dy * (0.5f * erfcf(-v * 0.70710678118654752f) + v * expf(-0.5f * v * v) * 0.3989422804014327f);
+}
+VG_DEVICE float gelu_tanh_bwd(float dy, float x) {
+  const float v = x < -1.0e4f ? -1.0e4f : x > 1.0e4f ? 1.0e4f : x;
+  const float t = 2.0f * gelu_argument(v);
+  return dy * (sigmoid(t) + 2.0f * v * sigmoid_slope(t) * 0.7978845608028654f * (1.0f + 0.134145f * v * v));
+}
+VG_DEVICE float swish_bwd(float dy, float x, float beta) {
+  const float t = beta * x, held = t < -1.0e4f ? -1.0e4f : t > 1.0e4f ? 1.0e4f : t;
+  return dy * (sigmoid(held) + held * sigmoid_slope(held));
+}
+
+}  // namespace vg
