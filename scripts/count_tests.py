@@ -20,6 +20,9 @@ def skip_reason(case, skipped):
     output = case.findtext("system-out") or ""
     if match := re.search(r"^.*: Skipped\n(.*?)\n*(?=^\[|^\S+:\d+: |\Z)", output, re.MULTILINE | re.DOTALL):
         return " ".join(match[1].split())
+    # pytest's, of a whole module: the words are the last of a tuple in the text.
+    if match := re.search(r"Skipped: (.*?)['\"]\)\s*$", skipped.text or "", re.DOTALL):
+        return " ".join(match[1].split())
     return " ".join((skipped.get("message") or skipped.text or "no reason given").split())
 
 
