@@ -83,7 +83,8 @@ VG_DEVICE void load_aux(float (&v)[8], const Aux& aux, const Parameters& p, cons
     }
     const int row = first_row + 8 * (i / 2 % 2), col = first_col + 8 * (i / 4) + i % 2;
     v[i] = 0.0f;
-    if ((!ROWS || row < p.m) && (!COLS || col < p.n)) v[i] = T::load(base + ((ROWS ? row * aux.row_stride : 0) + (COLS ? col * aux.col_stride : 0)) * T::BYTES);
+    if ((!ROWS || row < p.m) && (!COLS || col < p.n))
+      v[i] = T::load(base + ((ROWS ? row * aux.row_stride : 0) + (COLS ? col * aux.col_stride : 0)) * T::BYTES);
   }
 }
 
