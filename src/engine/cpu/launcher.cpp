@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <thread>
 
@@ -271,6 +272,19 @@ Tile tile_for(std::int64_t l, std::int64_t m, std::int64_t n, std::int64_t k) no
       count_m *= 2;
     else
       count_n *= 2;
+  }
+  // Nine tiles on two processors leave one idle for a tenth of the time: one or two more cuts even that out.
+  const auto idle = [&](std::int64_t extra_m, std::int64_t extra_n) {
+    const std::int64_t tiles = l * (count_m + extra_m) * (count_n + extra_n);
+    return static_cast<double>(parts(tiles, wanted) * wanted - tiles) / static_cast<double>(std::max<std::int64_t>(tiles, 1));
+  };
+  constexpr std::array<std::array<std::int64_t, 2>, 6> kCuts = {{{0, 0}, {0, 1}, {1, 0}, {1, 1}, {0, 2}, {2, 0}}};
+  for (const auto& [extra_m, extra_n] : kCuts) {
+    const bool fits = m / (count_m + extra_m) >= kLeastM && n / (count_n + extra_n) >= kLeastN;
+    if (!fits || idle(extra_m, extra_n) > 0.04) continue;
+    count_m += extra_m;
+    count_n += extra_n;
+    break;
   }
   return {even(m, count_m), even(n, count_n)};
 }
