@@ -9,6 +9,7 @@
 #include "oracle/judge.hpp"
 #include "recipe/recipe.hpp"
 #include "support/graph_generator.hpp"
+#include "support/judged.hpp"
 
 // Legal and illegal calls: a legal call of a generated graph with one or two things changed. The library refuses exactly what the
 // independent judge calls illegal, names a rule that the judge has found too, and writes nothing.
@@ -69,24 +70,6 @@ const std::set<std::string>& same_rules(const std::string& rule) {
   static const std::set<std::string> none;
   const auto at = all.find(rule);
   return at == all.end() ? none : at->second;
-}
-
-oracle::Buffer seen_by_judge(const TensorView& v) {
-  oracle::Buffer b;
-  b.address = reinterpret_cast<std::uintptr_t>(v.data);
-  b.read_only = v.read_only;
-  b.device_id = v.device.id;
-  b.device = v.device.type == verglas::DeviceType::cpu    ? oracle::DeviceKind::cpu
-             : v.device.type == verglas::DeviceType::cuda ? oracle::DeviceKind::cuda
-                                                          : oracle::DeviceKind::unknown;
-  b.bare = v.is_bare();
-  if (b.bare) return b;
-  b.format = static_cast<oracle::Format>(v.dtype);
-  b.kernel_order = v.order == verglas::AxisOrder::kernel;
-  b.observed_bytes = v.observed_bytes;
-  b.dims.assign(v.extent.begin(), v.extent.begin() + v.rank);
-  b.strides.assign(v.stride.begin(), v.stride.begin() + v.rank);
-  return b;
 }
 
 void describe(TensorView& v, const verglas::OperandInfo& info) {

@@ -11,6 +11,7 @@
 #include "engine/sm90/parameter_block.hpp"
 #include "oracle/judge.hpp"
 #include "support/fake_nvrtc.hpp"
+#include "support/judged.hpp"
 #include "support/random.hpp"
 #include "support/recording_driver.hpp"
 #include "verglas/verglas.hpp"
@@ -269,24 +270,6 @@ std::string change(Attempt& t, const Case& c, Random& r) {
         if (v.extent[static_cast<std::size_t>(k)] == 1) v.stride[static_cast<std::size_t>(k)] = r.between(-1000, 1000);
       return "strides of unit axes" + who;
   }
-}
-
-oracle::Buffer seen_by_judge(const TensorView& v) {
-  oracle::Buffer b;
-  b.address = reinterpret_cast<std::uintptr_t>(v.data);
-  b.read_only = v.read_only;
-  b.device_id = v.device.id;
-  b.device = v.device.type == verglas::DeviceType::cpu    ? oracle::DeviceKind::cpu
-             : v.device.type == verglas::DeviceType::cuda ? oracle::DeviceKind::cuda
-                                                          : oracle::DeviceKind::unknown;
-  b.bare = v.is_bare();
-  if (b.bare) return b;
-  b.format = static_cast<oracle::Format>(v.dtype);
-  b.kernel_order = v.order == verglas::AxisOrder::kernel;
-  b.observed_bytes = v.observed_bytes;
-  b.dims.assign(v.extent.begin(), v.extent.begin() + v.rank);
-  b.strides.assign(v.stride.begin(), v.stride.begin() + v.rank);
-  return b;
 }
 
 /// Axes (batch, rows, columns) as the kernel names them: A (m, k), B (n, k), D (m, n).
