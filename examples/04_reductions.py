@@ -25,8 +25,8 @@ print(graph.describe())
 
 va = (np.arange(M * K) % 7 - 3).astype(np.float32).reshape(M, K)
 vb = (np.arange(K * N) % 5 - 2).astype(np.float32).reshape(K, N)
-out = {c: np.empty((M, N)), row_sum: np.empty((M, 1)), column_max: np.empty((1, N)), amax: np.empty((1, 1))}
-out = {tensor: array.astype(np.float32) for tensor, array in out.items()}
+shapes = {c: (M, N), row_sum: (M, 1), column_max: (1, N), amax: (1, 1)}
+out = {tensor: np.empty(shape, np.float32) for tensor, shape in shapes.items()}
 graph.execute({a: va, b: vb, **out})
 
 exact = va.astype(np.float64) @ vb

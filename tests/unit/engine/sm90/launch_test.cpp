@@ -289,12 +289,13 @@ TEST_F(Sm90Launch, PassesTheOperandsOfTheEpilogueBehindTheBlock) {
   driver.clear();
   const Status s = p.execute(call);
   ASSERT_TRUE(s.ok()) << p.explain(s, call).what();
-  ASSERT_EQ(driver.launches().size(), 1U);
+  const auto launches = driver.launches();
+  ASSERT_EQ(launches.size(), 1U);
   struct Arguments {
     std::uint64_t bias, bias_strides[3], residual, residual_strides[3];
     float scale;
   } got{};
-  const auto& bytes = driver.launches()[0].parameters;
+  const auto& bytes = launches[0].parameters;
   ASSERT_GE(bytes.size(), sizeof(ParameterBlock) + 68);
   std::memcpy(&got, bytes.data() + sm90::kEpilogueOffset, 68);
   EXPECT_EQ(got.bias, reinterpret_cast<std::uint64_t>(at(3)));
