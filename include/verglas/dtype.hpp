@@ -6,8 +6,8 @@ namespace verglas {
 
 /// Type of the elements of a tensor, or of the arithmetic of a node.
 ///
-/// `tf32` is a compute type only: no tensor is stored in it. The fp8, fp4 and e8m0 types are declared; until an engine serves
-/// them a graph that uses one is refused by name (rule `graph.dtype_not_yet`).
+/// `tf32` is a compute type only: no tensor is stored in it. What engines do not serve is declined by name
+/// (`chain.dtype_not_yet`).
 /// Enumerators keep their numbers for ever: they are stored in files.
 enum class DataType : std::uint8_t {
   not_set = 0,
@@ -50,6 +50,11 @@ constexpr int bits_of(DataType t) noexcept {
 
 /// Bytes of one element; 1 for fp4, whose storage slot is a byte of two elements.
 constexpr int bytes_of(DataType t) noexcept { return (bits_of(t) + 7) / 8; }
+
+/// The floating types of one byte, whose bytes a caller may also hand over as uint8.
+constexpr bool is_fp8(DataType t) noexcept {
+  return t == DataType::fp8_e4m3 || t == DataType::fp8_e5m2 || t == DataType::fp8_e8m0;
+}
 
 /// True for the types whose arithmetic is on integers.
 constexpr bool is_integer(DataType t) noexcept {

@@ -22,9 +22,10 @@ struct Stop {
 [[noreturn]] void stop(Rule rule, std::string text) { throw Stop{rule, std::move(text)}; }
 
 bool is_served(DataType t) {
-  return t == DataType::fp32 || t == DataType::fp16 || t == DataType::bf16 || t == DataType::int8 || t == DataType::uint8 ||
-         t == DataType::int32 || t == DataType::boolean;
+  return t != DataType::not_set && t != DataType::tf32 && t != DataType::int64 && t != DataType::fp4_e2m1;
 }
+
+bool is_factor_fp8(DataType t) { return is_fp8(t) && t != DataType::fp8_e8m0; }
 
 /// No two elements in one place: each stride passes the reach of the smaller ones.
 bool is_injective(const std::vector<std::int64_t>& dim, const std::vector<std::int64_t>& stride) {
@@ -148,7 +149,7 @@ class Analyser {
     const DataType a = c_.inputs[static_cast<std::size_t>(gemm.a)].dtype;
     const DataType b = c_.inputs[static_cast<std::size_t>(gemm.b)].dtype;
     const bool fp = a == b && (a == DataType::fp32 || a == DataType::fp16 || a == DataType::bf16);
-    if (fp && n.compute == DataType::fp32) return DataType::fp32;
+    if ((fp || (is_factor_fp8(a) && is_factor_fp8(b))) && n.compute == DataType::fp32) return DataType::fp32;
     if (a == b && a == DataType::fp32 && n.compute == DataType::tf32) return DataType::tf32;
     if (a == b && a == DataType::int8 && n.compute == DataType::int32) return DataType::int32;
     stop(Rule::chain_matmul_types, "matmul " + label_of(n) + " has a " + std::string(name_of(a)) + ", b " +

@@ -222,7 +222,7 @@ Status evaluate(const Recipe& r, const Check* list, const Launcher& launcher, co
         do {
           const TensorView& v = views[c->role];
           const DataType want = operands[c->role].dtype;
-          if (v.dtype != want && !v.is_bare()) [[unlikely]]
+          if (v.dtype != want && !v.is_bare() && !(v.dtype == DataType::uint8 && is_fp8(want))) [[unlikely]]
             return fail([&] { return Words{std::string(name_of(v.dtype)), std::string(name_of(want)) + " as declared"}; });
         } while (more(CheckKind::dtype));
         break;

@@ -105,7 +105,7 @@ void save(const HostArray& a, const std::string& path) {
   const std::int64_t n = a.elements();
   std::vector<std::byte> dense(static_cast<std::size_t>(n) * width);
   for (std::int64_t i = 0; i < n; ++i) std::memcpy(dense.data() + static_cast<std::size_t>(i) * width, a.at(i), width);
-  write_npy(path, a.dtype, a.dim, dense.data());
+  write_npy(path, is_fp8(a.dtype) ? DataType::uint8 : a.dtype, a.dim, dense.data());
 }
 
 void fill(HostArray& a, Filling how, std::uint64_t seed, std::uint64_t stream) {
@@ -117,7 +117,9 @@ void fill(HostArray& a, Filling how, std::uint64_t seed, std::uint64_t stream) {
     if (a.dtype == DataType::boolean) {
       v = static_cast<double>(bits >> 63);
     } else if (how == Filling::integers) {
-      v = a.dtype == DataType::uint8 ? static_cast<double>(bits % 5) : static_cast<double>(bits % 9) - 4;
+      v = a.dtype == DataType::fp8_e8m0 ? std::ldexp(1.0, static_cast<int>(bits % 5) - 2)
+          : a.dtype == DataType::uint8  ? static_cast<double>(bits % 5)
+                                        : static_cast<double>(bits % 9) - 4;
     } else {
       v = std::sqrt(-2 * std::log(unit(bits))) * std::cos(6.283185307179586 * unit(mix(bits)));
       if (is_integer(a.dtype)) v *= 4;

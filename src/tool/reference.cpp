@@ -32,8 +32,11 @@ struct Format {
   int digits;  ///< of the significand, the hidden one included
   int lowest;  ///< exponent of the last bit of subnormals
   double largest;
+  bool saturates = false;
 };
 Format format_of(DataType t) {
+  if (t == DataType::fp8_e4m3) return {4, -9, 448, true};
+  if (t == DataType::fp8_e5m2) return {3, -16, 57344, true};
   if (t == DataType::fp16) return {11, -24, 65504};
   if (t == DataType::bf16) return {8, -133, 0x1.FEp127};
   return {24, -149, 0x1.FFFFFEp127};
@@ -42,12 +45,23 @@ double ulp(DataType t, double v) {
   const Format f = format_of(t);
   return std::ldexp(1.0, v == 0 ? f.lowest : std::max(std::ilogb(v) - f.digits + 1, f.lowest));
 }
+/// The power of two that is not below v, within those of e8m0.
+double round_up(double v) {
+  if (std::isnan(v)) return v;
+  if (!(v > 0x1p-127)) return 0x1p-127;
+  if (v >= 0x1p127) return 0x1p127;
+  const double below = std::ldexp(1.0, std::ilogb(v));
+  return v > below ? 2 * below : below;
+}
 /// To nearest even, of a finite or infinite number.
 double round_to(DataType t, double v) {
+  if (t == DataType::fp8_e8m0) return round_up(v);
+  const Format f = format_of(t);
+  if (std::isinf(v) && f.saturates) return std::copysign(f.largest, v);
   if (std::isnan(v) || std::isinf(v)) return is_integer(t) && std::isnan(v) ? 0 : v;
   const double unit = ulp(t, v);
   const double r = std::nearbyint(v / unit) * unit;
-  return std::abs(r) > format_of(t).largest ? std::copysign(kInf, v) : r == 0 ? std::copysign(0.0, v) : r;
+  return std::abs(r) > f.largest ? std::copysign(f.saturates ? f.largest : kInf, v) : r == 0 ? std::copysign(0.0, v) : r;
 }
 double saturate(DataType t, double v) {
   if (t == DataType::boolean) return v != 0;
@@ -65,6 +79,11 @@ Ball rounded(DataType t, Ball b) {
     return {v, std::max(std::abs(saturate(t, b.value + b.radius) - v), std::abs(saturate(t, b.value - b.radius) - v))};
   }
   if (b.exact()) return {round_to(t, b.value), 0};
+  if (is_fp8(t)) {  // monotone: the ends say how far it goes
+    const double v = round_to(t, b.value);
+    const double up = round_to(t, b.value + b.radius) - v, down = v - round_to(t, b.value - b.radius);
+    return std::isnan(v) ? Ball{v, 0} : Ball{v, std::max(up, down)};
+  }
   const double far = std::abs(b.value) + b.radius;
   if (far >= format_of(t).largest) return kAnything;
   return {b.value, b.radius + ulp(t, far) / 2};

@@ -78,6 +78,7 @@ Operand& find(std::vector<Operand>& all, const CompiledPlan& plan, const std::st
 void read_input(Operand& o, const std::string& option, const std::string& file) {
   if (!o.source.empty()) throw broken(Rule::tool_operand, option + " " + o.info.name, "it twice", "it once");
   NpyArray a = read_npy(file);
+  if (a.dtype == DataType::uint8 && is_fp8(o.info.dtype)) a.dtype = o.info.dtype;  // .npy files have no fp8: its bytes
   if (a.dtype != o.info.dtype)
     throw broken(Rule::tool_array, "array '" + file + "'", std::string(name_of(a.dtype)),
                  std::string(name_of(o.info.dtype)) + " as tensor '" + o.info.name + "' is declared");

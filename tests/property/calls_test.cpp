@@ -126,7 +126,9 @@ std::string change(Attempt& t, const verglas::CompiledPlan& plan, Random& r) {
       }
       if (v.rank >= 3 && v.extent[2] == 0 && r.chance(50)) v.extent[2] = 1;
       return "rank" + who;
-    case 3: v.dtype = r.pick({verglas::DataType::fp32, verglas::DataType::bf16, verglas::DataType::int8}); return "type" + who;
+    case 3:
+      v.dtype = r.pick({verglas::DataType::fp32, verglas::DataType::bf16, verglas::DataType::int8, verglas::DataType::uint8});
+      return "type" + who;
     case 4: v.device = {r.pick({verglas::DeviceType::cuda, verglas::DeviceType::unknown}), 0}; return "device" + who;
     case 5: v.extent[axis] += 1; return "extent + 1" + who;
     case 6: v.extent[axis] -= 1; return "extent − 1" + who;

@@ -67,6 +67,18 @@ REFUSES(chain_matmul_types) {
   };
   EXPECT_EQ(declined(build(DataType::fp16)), "chain.matmul_types matmul 'mm' has a bf16, b fp16 and computes in fp32");
   EXPECT_EQ(declined(build(DataType::bf16)), "");
+  const auto fp8 = [](DataType b, DataType compute) {
+    return [=](Small& s) {
+      s.a.set_data_type(DataType::fp8_e4m3);
+      s.b.set_data_type(b);
+      s.g.matmul(s.a, s.b, {.name = "mm", .compute_data_type = compute}).set_output(true);
+    };
+  };
+  EXPECT_EQ(declined(fp8(DataType::fp8_e8m0, DataType::fp32)),
+            "chain.matmul_types matmul 'mm' has a fp8_e4m3, b fp8_e8m0 and computes in fp32");
+  EXPECT_EQ(declined(fp8(DataType::fp8_e5m2, DataType::tf32)),
+            "chain.matmul_types matmul 'mm' has a fp8_e4m3, b fp8_e5m2 and computes in tf32");
+  EXPECT_EQ(declined(fp8(DataType::fp8_e5m2, DataType::fp32)), "");
 }
 
 REFUSES(chain_compute_type) {
@@ -91,8 +103,9 @@ REFUSES(chain_int_mode) {
 
 REFUSES(chain_dtype_not_yet) {
   const auto build = [](DataType t) { return [t](Small& s) { s.product().set_name("c").set_data_type(t).set_output(true); }; };
-  EXPECT_EQ(declined(build(DataType::fp8_e4m3)), "chain.dtype_not_yet tensor 'c' is fp8_e4m3");
-  EXPECT_EQ(declined(build(DataType::fp16)), "");
+  EXPECT_EQ(declined(build(DataType::fp4_e2m1)), "chain.dtype_not_yet tensor 'c' is fp4_e2m1");
+  EXPECT_EQ(declined(build(DataType::int64)), "chain.dtype_not_yet tensor 'c' is int64");
+  EXPECT_EQ(declined(build(DataType::fp8_e4m3)), "");
 }
 
 REFUSES(chain_prologue) {

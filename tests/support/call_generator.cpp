@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
 #include <stdexcept>
@@ -32,6 +33,9 @@ double draw_number(Format format, Data data, Random& r) {
   switch (format) {
     case Format::boolean: return static_cast<double>(r.between(0, 1));
     case Format::uint8: return static_cast<double>(r.between(0, whole ? 255 : 6));
+    case Format::e8m0:
+      if (data == Data::wild && r.chance(4)) return r.pick({std::numeric_limits<double>::quiet_NaN(), 0x1p-127, 0x1p127});
+      return std::ldexp(1.0, static_cast<int>(r.between(-3, 3)));
     case Format::int8: return static_cast<double>(whole ? r.between(-128, 127) : r.between(-3, 3));
     case Format::int32:
       if (data == Data::wild && r.chance(4)) return r.pick({-2147483648.0, 2147483647.0, 16777217.0});

@@ -164,6 +164,7 @@ class Generator {
     if (dice < 5) return {Format::fp16, Format::fp32};
     if (dice < 7) return {Format::fp32, Format::fp32};
     if (dice < 8) return {Format::fp32, Format::tf32};
+    if (dice < 9) return {r_.pick({Format::e4m3, Format::e5m2}), Format::fp32};
     return {Format::int8, Format::int32};
   }
 
@@ -214,6 +215,8 @@ class Generator {
     for (std::int64_t i = 0; i < count; ++i) {
       if (i > 0 && r_.chance(15)) types = draw_types();
       const auto choose = [&](std::vector<std::pair<int, Format>>& pool, bool is_a) {
+        const bool is_fp8 = types.operand == Format::e4m3 || types.operand == Format::e5m2;
+        if (is_fp8 && !c_.is_tied) types.operand = r_.pick({Format::e4m3, Format::e5m2});  // the two meet in any way
         std::vector<int> fitting;
         for (const auto& [t, f] : pool)
           if (f == types.operand) fitting.push_back(t);
@@ -463,8 +466,8 @@ class Generator {
     c_.operands.push_back(std::move(operand));
   }
 
-  inline static const std::vector<Format> kStored = {Format::fp32,  Format::fp16,  Format::bf16,   Format::int8,
-                                                     Format::uint8, Format::int32, Format::boolean};
+  inline static const std::vector<Format> kStored = {Format::fp32, Format::fp16, Format::bf16,  Format::e4m3,  Format::e5m2,
+                                                     Format::e8m0, Format::int8, Format::uint8, Format::int32, Format::boolean};
 
   Random r_;
   GeneratorOptions options_;
