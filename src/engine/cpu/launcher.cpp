@@ -1,9 +1,6 @@
 #include "engine/cpu/launcher.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <thread>
 
@@ -11,6 +8,7 @@
 #include "engine/cpu/arena.hpp"
 #include "engine/cpu/pointwise.hpp"
 #include "engine/cpu/reduce.hpp"
+#include "engine/cpu/tiles.hpp"
 #include "numeric/convert.hpp"
 
 namespace verglas::engine::cpu {
@@ -19,11 +17,6 @@ namespace {
 using recipe::Binding;
 using recipe::RoleView;
 
-/// Largest tile. Every tile packs its operands anew, so larger is cheaper for the product; small ones keep its epilogue in cache.
-constexpr std::int64_t kLongEdge = 1024, kShortEdge = 512;
-/// From this depth on the product outweighs the epilogue.
-constexpr std::int64_t kDeep = 1024;
-constexpr std::int64_t kLeastM = 64, kLeastN = 128;
 /// A step takes its result, up to three converted operands and a converted result; a role takes one.
 constexpr int kMaxSlots = 5 * chain::kMaxSteps + 2 * chain::kMaxRoles;
 
@@ -67,6 +60,27 @@ class CpuLauncher final : public recipe::Launcher {
     Tile tile;
   };
 
+  /// Rows by slot. What a slot holds now lies in its home, in a product's sums or in an operand.
+  struct Slots {
+    const float* now[kMaxSlots];
+    float* home[kMaxSlots];
+  };
+  struct Sums {
+    float* at = nullptr;
+    std::int64_t ld = 0;
+  };
+
+  /// Where the tile of a product is summed: in the output behind it, whose lines then come while oneDNN computes, or in scratch.
+  Sums sums_of(const Work& w, std::size_t g, float* scratch) const noexcept {
+    if (const int s = program_.summed_in[g]; s >= 0) {
+      const StoreOp& store = program_.stores[static_cast<std::size_t>(s)];
+      const RoleView& v = w.b.role[store.role];
+      float* out = in_place(store, w, 0);
+      if (out && v.extent[1] > 1 && v.stride[1] >= v.extent[2]) return {out, v.stride[1]};
+    }
+    return {scratch, w.tile.n};
+  }
+
   static Partial partial_of(const ReduceOp& r, const Work& w, float* lanes) {
     return {lanes, r.reduces[1] ? 1 : w.rows, r.reduces[2] ? 1 : w.columns};
   }
@@ -81,11 +95,15 @@ class CpuLauncher final : public recipe::Launcher {
     const std::int64_t area = w.tile.m * w.tile.n;
     const auto gemms = static_cast<std::int64_t>(chain_.gemms.size());
     const auto reductions = static_cast<std::int64_t>(program_.reductions.size());
-    float* sums = arena.take(static_cast<std::size_t>(area * (gemms + reductions) + (program_.slots + 1) * w.tile.n));
-    float* partials = sums + gemms * area;
+    float* scratch = arena.take(static_cast<std::size_t>(area * (gemms + reductions) + (program_.slots + 1) * w.tile.n));
+    float* partials = scratch + gemms * area;
     float* slots = partials + reductions * area;
-    bool fed = sums != nullptr;
-    for (std::int64_t g = 0; g < gemms && fed; ++g) fed = product(w, static_cast<std::size_t>(g), sums + g * area, w.tile.n);
+    bool fed = scratch != nullptr;
+    Sums sums[chain::kMaxRoles];
+    for (std::int64_t g = 0; g < gemms && fed; ++g) {
+      sums[g] = sums_of(w, static_cast<std::size_t>(g), scratch + g * area);
+      fed = product(w, static_cast<std::size_t>(g), sums[g].at, sums[g].ld);
+    }
     if (fed) {
       for (std::int64_t r = 0; r < reductions; ++r)
         reset(program_.reductions[static_cast<std::size_t>(r)],
@@ -130,24 +148,30 @@ class CpuLauncher final : public recipe::Launcher {
                         g.accumulate == DataType::int32, chain_, w.b, c, ldc);
   }
 
-  void epilogue(const Work& w, float* sums, float* slots, float* partials) const noexcept {
+  void epilogue(const Work& w, const Sums* sums, float* scratch, float* partials) const noexcept {
     const std::int64_t n = w.columns;
     const std::int64_t width = w.tile.n;
-    float* slot[kMaxSlots];
-    for (int s = 0; s < program_.slots; ++s) slot[s] = slots + s * width;
-    float* spare = slots + program_.slots * width;
-    for (const Op& op : program_.tile_ops) run(op, w, 0, slot, n);
+    Slots slots;
+    for (int s = 0; s < program_.slots; ++s) slots.home[s] = scratch + s * width;
+    float* spare = scratch + program_.slots * width;
+    for (const Op& op : program_.tile_ops) run(op, w, 0, slots, slots.home[op.out], n);
     for (std::int64_t row = 0; row < w.rows; ++row) {
       for (std::size_t g = 0; g < program_.product_slot.size(); ++g) {
-        float* sum = sums + static_cast<std::int64_t>(g) * w.tile.m * width + row * width;
+        float* sum = sums[g].at + row * sums[g].ld;
         round_product(g, sum, n);
-        slot[program_.product_slot[g]] = sum;
+        slots.now[program_.product_slot[g]] = sum;
       }
-      for (const Op& op : program_.row_ops) run(op, w, row, slot, n);
-      for (const StoreOp& s : program_.stores) store(s, w, row, slot[s.slot], n);
+      for (std::size_t i = 0; i < program_.row_ops.size(); ++i) {
+        const Op& op = program_.row_ops[i];
+        float* out = program_.stored_by[i] >= 0
+                         ? in_place(program_.stores[static_cast<std::size_t>(program_.stored_by[i])], w, row)
+                         : nullptr;
+        run(op, w, row, slots, out ? out : slots.home[op.out], n);
+      }
+      for (const StoreOp& s : program_.stores) store(s, w, row, slots.now[s.slot], n);
       for (std::size_t r = 0; r < program_.reductions.size(); ++r) {
         const ReduceOp& op = program_.reductions[r];
-        const float* lanes = slot[op.slot];
+        const float* lanes = slots.now[op.slot];
         if (op.lane != op.compute) {
           convert(lanes, op.lane, spare, n);
           lanes = spare;
@@ -155,6 +179,14 @@ class CpuLauncher final : public recipe::Launcher {
         absorb(op, partial_of(op, w, partials + static_cast<std::int64_t>(r) * w.tile.m * width), row, lanes, n);
       }
     }
+  }
+
+  float* in_place(const StoreOp& s, const Work& w, std::int64_t row) const noexcept { return in_place(s.role, s.lane, w, row); }
+  /// Where the role's row lies as lanes that need no conversion; null if it does not.
+  float* in_place(int role, Lane lane, const Work& w, std::int64_t row) const noexcept {
+    const RoleView& v = w.b.role[role];
+    const bool lanes = type_of(role) == (lane == Lane::i32 ? DataType::int32 : DataType::fp32);
+    return lanes && v.stride[2] == 1 && v.extent[2] != 1 ? reinterpret_cast<float*>(address(role, w, row)) : nullptr;
   }
 
   /// From `lane` to the other one.
@@ -175,8 +207,14 @@ class CpuLauncher final : public recipe::Launcher {
     return chain_.operands[static_cast<std::size_t>(chain_.roles[static_cast<std::size_t>(role)].operand)].dtype;
   }
 
-  void run(const Op& op, const Work& w, std::int64_t row, float* const* slot, std::int64_t n) const noexcept {
-    float* out = slot[op.out];
+  void run(const Op& op, const Work& w, std::int64_t row, Slots& slots, float* out, std::int64_t n) const noexcept {
+    const float* const* slot = slots.now;
+    if (op.kind == OpKind::load)
+      if (const float* there = in_place(op.role, op.lane, w, row)) {
+        slots.now[op.out] = there;
+        return;
+      }
+    slots.now[op.out] = out;
     switch (op.kind) {
       case OpKind::load: load(op, w, row, out, n); break;
       case OpKind::fill:
@@ -192,7 +230,7 @@ class CpuLauncher final : public recipe::Launcher {
     if (op.round_to != DataType::not_set) numeric::round_f32(out, op.round_to, n);
   }
 
-  void step(const Op& op, const Work& w, std::int64_t row, float* const* slot, float* out, std::int64_t n) const noexcept {
+  void step(const Op& op, const Work& w, std::int64_t row, const float* const* slot, float* out, std::int64_t n) const noexcept {
     if (op.mode == PointwiseMode::gen_index) {
       const std::int64_t first = op.parameters.axis == 0 ? w.batch : op.parameters.axis == 1 ? w.m0 + row : w.n0;
       const std::int64_t pace = op.parameters.axis == 2 ? 1 : 0;
@@ -240,6 +278,7 @@ class CpuLauncher final : public recipe::Launcher {
 
   void store(const StoreOp& s, const Work& w, std::int64_t row, const float* lanes, std::int64_t n) const noexcept {
     char* to = address(s.role, w, row);
+    if (to == reinterpret_cast<const char*>(lanes)) return;
     const std::int64_t stride = w.b.role[s.role].stride[2];
     if (s.lane == Lane::i32)
       numeric::store_i32(reinterpret_cast<const std::int32_t*>(lanes), type_of(s.role), to, stride, n);
@@ -254,40 +293,6 @@ class CpuLauncher final : public recipe::Launcher {
 };
 
 }  // namespace
-
-Tile tile_for(std::int64_t l, std::int64_t m, std::int64_t n, std::int64_t k) noexcept {
-  static const std::int64_t wanted = std::clamp<std::int64_t>(sysconf(_SC_NPROCESSORS_CONF), 2, 256);
-  const std::int64_t edge = k < kDeep ? kShortEdge : kLongEdge;
-  const auto parts = [](std::int64_t extent, std::int64_t tile) { return (extent + tile - 1) / tile; };
-  const auto even = [&](std::int64_t extent, std::int64_t count) {  // tiles of about one size, a multiple of 16
-    return std::max<std::int64_t>(16, ((extent + count - 1) / count + 15) / 16 * 16);
-  };
-  std::int64_t count_m = parts(std::max<std::int64_t>(m, 1), edge);
-  std::int64_t count_n = parts(std::max<std::int64_t>(n, 1), edge);
-  while (l * count_m * count_n < wanted) {
-    const bool can_m = m / (2 * count_m) >= kLeastM;
-    const bool can_n = n / (2 * count_n) >= kLeastN;
-    if (!can_m && !can_n) break;
-    if (can_m && (!can_n || m / count_m >= n / count_n))
-      count_m *= 2;
-    else
-      count_n *= 2;
-  }
-  // Nine tiles on two processors leave one idle for a tenth of the time: one or two more cuts even that out.
-  const auto idle = [&](std::int64_t extra_m, std::int64_t extra_n) {
-    const std::int64_t tiles = l * (count_m + extra_m) * (count_n + extra_n);
-    return static_cast<double>(parts(tiles, wanted) * wanted - tiles) / static_cast<double>(std::max<std::int64_t>(tiles, 1));
-  };
-  constexpr std::array<std::array<std::int64_t, 2>, 6> kCuts = {{{0, 0}, {0, 1}, {1, 0}, {1, 1}, {0, 2}, {2, 0}}};
-  for (const auto& [extra_m, extra_n] : kCuts) {
-    const bool fits = m / (count_m + extra_m) >= kLeastM && n / (count_n + extra_n) >= kLeastN;
-    if (!fits || idle(extra_m, extra_n) > 0.04) continue;
-    count_m += extra_m;
-    count_n += extra_n;
-    break;
-  }
-  return {even(m, count_m), even(n, count_n)};
-}
 
 std::unique_ptr<recipe::Launcher> make_launcher(const chain::FusionChain& chain, Sgemm sgemm) {
   return std::make_unique<CpuLauncher>(chain, sgemm);

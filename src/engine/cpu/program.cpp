@@ -137,8 +137,39 @@ class Maker {
   int top_ = 0;
 };
 
+bool is_last_reader(const Program& p, std::size_t writer, int slot, int stored) {
+  for (std::size_t i = writer + 1; i < p.row_ops.size(); ++i)
+    for (const int in : p.row_ops[i].in)
+      if (in == slot) return false;
+  const auto other = [&](const auto& x) { return x.slot == slot && slot != stored; };
+  return std::ranges::none_of(p.stores, other) && std::ranges::none_of(p.reductions, other);
+}
+
+/// Which operation writes what a store stores, and which product may be summed in that output: one that nobody reads after it.
+void find_direct(Program& p) {
+  p.stored_by.assign(p.row_ops.size(), -1);
+  p.summed_in.assign(p.product_slot.size(), -1);
+  for (std::size_t s = 0; s < p.stores.size(); ++s) {
+    const int slot = p.stores[s].slot;
+    std::size_t writer = p.row_ops.size();
+    for (std::size_t i = 0; i < p.row_ops.size(); ++i)
+      if (p.row_ops[i].out == slot) writer = i;
+    if (writer == p.row_ops.size() || p.row_ops[writer].kind == OpKind::load || p.stored_by[writer] >= 0) continue;
+    p.stored_by[writer] = static_cast<int>(s);
+    for (std::size_t g = 0; g < p.summed_in.size(); ++g)
+      if (p.summed_in[g] < 0 && is_last_reader(p, writer, p.product_slot[g], slot)) {
+        p.summed_in[g] = static_cast<int>(s);
+        break;
+      }
+  }
+}
+
 }  // namespace
 
-Program make_program(const chain::FusionChain& chain) { return Maker(chain).run(); }
+Program make_program(const chain::FusionChain& chain) {
+  Program p = Maker(chain).run();
+  find_direct(p);
+  return p;
+}
 
 }  // namespace verglas::engine::cpu

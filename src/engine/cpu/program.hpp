@@ -46,6 +46,8 @@ struct Program {
   std::vector<Lane> product_lane;      ///< of the sum
   std::vector<StoreOp> stores;
   std::vector<ReduceOp> reductions;
+  std::vector<int> stored_by;  ///< by row operation: the store of its result, -1 if none
+  std::vector<int> summed_in;  ///< by gemm: the store in whose output it may be summed, -1 if none
   int slots = 0;
 };
 

@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
 namespace verglas::engine::cpu {
 namespace {
@@ -58,31 +59,37 @@ T join(ReductionMode mode, T a, T b) noexcept {
   }
 }
 
+/// f with the mode as a constant, so that its loops choose nothing and vectorise.
+template <class F>
+void with_mode(ReductionMode mode, F&& f) noexcept {
+  using enum ReductionMode;
+  using M = ReductionMode;
+  switch (mode) {
+    case M::add: return f(std::integral_constant<M, M::add>{});
+    case mul: return f(std::integral_constant<M, mul>{});
+    case min: return f(std::integral_constant<M, min>{});
+    case max: return f(std::integral_constant<M, max>{});
+    case amax: return f(std::integral_constant<M, amax>{});
+    case avg: return f(std::integral_constant<M, avg>{});
+    case norm1: return f(std::integral_constant<M, norm1>{});
+    case norm2: return f(std::integral_constant<M, norm2>{});
+    case mul_no_zeros: return f(std::integral_constant<M, mul_no_zeros>{});
+  }
+}
+
 /// All of a row into one lane: sixteen running results, so that it vectorises; their order is fixed.
 template <class T>
 T fold(ReductionMode mode, const T* x, std::int64_t n) noexcept {
   constexpr std::int64_t kWays = 16;
   T part[kWays];
   for (T& p : part) p = identity_of<T>(mode);
-  const auto run = [&](auto constant) {
+  with_mode(mode, [&](auto constant) {
     constexpr ReductionMode kMode = decltype(constant)::value;
     std::int64_t i = 0;
     for (; i + kWays <= n; i += kWays)
       for (std::int64_t w = 0; w < kWays; ++w) part[w] = join(kMode, part[w], element(kMode, x[i + w]));
     for (std::int64_t w = 0; i < n; ++i, ++w) part[w] = join(kMode, part[w], element(kMode, x[i]));
-  };
-  using enum ReductionMode;
-  switch (mode) {
-    case ReductionMode::add: run(std::integral_constant<ReductionMode, ReductionMode::add>{}); break;
-    case mul: run(std::integral_constant<ReductionMode, mul>{}); break;
-    case min: run(std::integral_constant<ReductionMode, min>{}); break;
-    case max: run(std::integral_constant<ReductionMode, max>{}); break;
-    case amax: run(std::integral_constant<ReductionMode, amax>{}); break;
-    case avg: run(std::integral_constant<ReductionMode, avg>{}); break;
-    case norm1: run(std::integral_constant<ReductionMode, norm1>{}); break;
-    case norm2: run(std::integral_constant<ReductionMode, norm2>{}); break;
-    case mul_no_zeros: run(std::integral_constant<ReductionMode, mul_no_zeros>{}); break;
-  }
+  });
   T all = part[0];
   for (std::int64_t w = 1; w < kWays; ++w) all = join(mode, all, part[w]);
   return all;
@@ -100,7 +107,10 @@ void absorb_as(const ReduceOp& op, const Partial& p, std::int64_t row, const T* 
     *into = join(op.mode, *into, fold(op.mode, x, n));
     return;
   }
-  for (std::int64_t i = 0; i < n; ++i) into[i] = join(op.mode, into[i], element(op.mode, x[i]));
+  with_mode(op.mode, [&](auto constant) {
+    constexpr ReductionMode kMode = decltype(constant)::value;
+    for (std::int64_t i = 0; i < n; ++i) into[i] = join(kMode, into[i], element(kMode, x[i]));
+  });
 }
 
 template <class T>

