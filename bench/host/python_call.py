@@ -1,13 +1,16 @@
 """Nanoseconds of one Python call on tiny extents: by dict, by sequence, plan(...), and a bound call; the least of many bursts.
 
-    python_call.py [--bare NS]
+    python_call.py [--bare NS] [--json FILE]
 
 On the host the CPU engine runs, whose product is in the figures; NumPy's own product stands beside. Where torch sees a GPU,
 torch tensors go to the engine for it, beside torch.mm(out=); --bare is what verglas_bench_gpu_host said a bare launch costs.
+--json writes the figures as bench/report.py reads them.
 """
 
 import argparse
+import json
 import time
+from pathlib import Path
 
 import numpy as np
 import verglas
@@ -35,10 +38,11 @@ def plan_of(m, n, k, data_type, device):
     return graph.plan
 
 
-def table(title, plan, a, b, d, rival, rival_name, bare=None, before=lambda: None):
+def table(figures, title, plan, a, b, d, rival, rival_name, bare=None, before=lambda: None):
     bound = plan.bind(a, b, d)
     by_name = {"a": a, "b": b, "d": d}
     print(title, plan.name)
+    answer = figures[f"{title} {plan.name}"] = {}
     rows = {
         "execute(dict)": lambda: plan.execute(by_name),
         "execute(sequence)": lambda: plan.execute([a, b, d]),
@@ -49,26 +53,36 @@ def table(title, plan, a, b, d, rival, rival_name, bare=None, before=lambda: Non
     }
     for name, call in rows.items():
         ns = nanoseconds(call, before)
+        answer[name] = {"ns": round(ns)} | ({"x_bare": round(ns / bare, 3)} if bare else {})
         print(f"  {name:20} {ns:9.0f} ns" + (f"  {ns / bare:6.2f} x bare" if bare else ""))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bare", type=float, help="nanoseconds of a bare launch")
+    parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
+    figures = measured(options.bare)
+    if options.json:
+        options.json.write_text(json.dumps(figures), encoding="utf-8")
+
+
+def measured(bare):
+    figures = {}
     a, b, d = np.ones((1, 2, 4), np.float32), np.ones((1, 3, 4), np.float32).transpose(0, 2, 1), np.empty((1, 2, 3), np.float32)
     plan = plan_of(2, 3, 4, "fp32", "cpu")
-    table("NumPy, 2 x 3 x 4:", plan, a, b, d, lambda: np.matmul(a, b, out=d), "np.matmul(out=)")
+    table(figures, "NumPy, 2 x 3 x 4:", plan, a, b, d, lambda: np.matmul(a, b, out=d), "np.matmul(out=)")
     try:
         import torch
     except ImportError:
-        return
+        return figures
     if not torch.cuda.is_available():
-        return
+        return figures
     m, n, k = 256, 256, 128
     make = {"dtype": torch.bfloat16, "device": "cuda"}
     a, w, d = torch.zeros(m, k, **make), torch.zeros(n, k, **make), torch.zeros(m, n, **make)
     table(
+        figures,
         "torch, 256 x 256 x 128:",
         plan_of(m, n, k, "bf16", "cuda"),
         a,
@@ -76,9 +90,10 @@ def main():
         d,
         lambda: torch.mm(a, w.t(), out=d),
         "torch.mm(out=)",
-        options.bare,
+        bare,
         torch.cuda.synchronize,
     )
+    return figures
 
 
 if __name__ == "__main__":

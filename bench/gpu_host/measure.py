@@ -1,0 +1,60 @@
+"""Host time of calls on a GPU host, C++ and Python, as one file of bench/results.
+
+    measure.py BUILD_FOLDER FILE [COMMIT]
+
+A run is verglas_bench_gpu_host, then bench/host/python_call.py with the bare launch that it measured.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+RUNS = 3
+NOTE = (
+    "least and median of 25 bursts of 64 calls from a drained queue; x bare of Python is the least over the bare median of the "
+    "same run"
+)
+
+
+def device() -> dict[str, str]:
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    name, driver = subprocess.run(query, check=True, capture_output=True, text=True).stdout.splitlines()[0].split(", ")
+    head = subprocess.run(["nvidia-smi"], check=True, capture_output=True, text=True).stdout
+    cuda = head.split("CUDA Version:", 1)[-1].split()[0] if "CUDA Version:" in head else "unknown"
+    return {"device": name, "driver": driver, "cuda": cuda}
+
+
+def one_run(program: Path) -> dict:
+    text = subprocess.run([program], check=True, stdout=subprocess.PIPE, text=True).stdout
+    print(text, end="", flush=True)
+    run = json.loads(text.splitlines()[-1])
+    bare = run["calls"]["bare cuLaunchKernelEx"]["median_ns"]
+    core = ["taskset", "-c", str(max(os.sched_getaffinity(0)))] if shutil.which("taskset") else []
+    with tempfile.TemporaryDirectory() as folder:
+        figures = Path(folder, "python.json")
+        script = ROOT / "bench/host/python_call.py"
+        subprocess.run([*core, sys.executable, script, "--bare", str(bare), "--json", figures], check=True)
+        run["python"] = json.loads(figures.read_text(encoding="utf-8"))
+    return run
+
+
+def main() -> int:
+    build, file, commit = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else "unknown"
+    os.environ["PYTHONPATH"] = os.pathsep.join([str((build / "python").resolve()), os.environ.get("PYTHONPATH", "")]).rstrip(":")
+    result = {"benchmark": "bench/gpu_host/call, bench/host/python_call.py"} | device()
+    result |= {"commit": commit, "command": "scripts/gpu-host.sh bench", "note": NOTE, "runs": []}
+    for _ in range(RUNS):
+        result["runs"].append(one_run((build / "bench/verglas_bench_gpu_host").resolve()))
+        file.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")  # what there is, should the next be cut
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
