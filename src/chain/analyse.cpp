@@ -93,6 +93,7 @@ class Analyser {
       const bool fed = std::any_of(n.inputs.begin(), n.inputs.end(), depends);
       if (n.kind == NodeKind::matmul) {
         if (fed) stop(Rule::chain_gemm_of_gemm, "matmul " + label_of(n) + " reads what another matmul computes");
+        if (n.padding != 0.0) stop(Rule::chain_padding, "matmul " + label_of(n) + " has padding " + std::to_string(n.padding));
         products.push_back(i);
       }
       after_[static_cast<std::size_t>(n.output)] = fed || n.kind == NodeKind::matmul;

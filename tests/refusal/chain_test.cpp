@@ -1,3 +1,4 @@
+#include <cmath>
 #include <functional>
 #include <vector>
 
@@ -55,6 +56,15 @@ REFUSES(chain_gemm_shapes) {
   };
   EXPECT_EQ(declined(build(5)), "chain.gemm_shapes matmul 'other' is (1, 4, 5, 8) (L, M, N, K), 'mm' is (1, 4, 6, 8)");
   EXPECT_EQ(declined(build(6)), "");
+}
+
+REFUSES(chain_padding) {
+  const auto build = [](double padding) {
+    return [padding](Small& s) { s.g.matmul(s.a, s.b, {.name = "mm"}, padding).set_output(true); };
+  };
+  EXPECT_EQ(declined(build(1.5)), "chain.padding matmul 'mm' has padding 1.500000");
+  EXPECT_EQ(declined(build(std::nan(""))), "chain.padding matmul 'mm' has padding nan");
+  EXPECT_EQ(declined(build(-0.0)), "");
 }
 
 REFUSES(chain_matmul_types) {
