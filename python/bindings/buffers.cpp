@@ -46,33 +46,12 @@ nb::object settled(nb::handle object, const OperandInfo& operand) {
 void read_cuda_array_interface(nb::handle object, const OperandInfo& operand, TensorView& view, Keepers& keep) {
   const nb::dict fields = nb::cast<nb::dict>(object.attr("__cuda_array_interface__"));
   const std::string typestr = nb::cast<std::string>(fields["typestr"]);
-  const std::string_view kind = std::string_view(typestr).substr(typestr.empty() ? 0 : 1);
-  view.dtype = kind == "f4"   ? DataType::fp32
-               : kind == "f2" ? DataType::fp16
-               : kind == "i1" ? DataType::int8
-               : kind == "u1" ? DataType::uint8
-               : kind == "i4" ? DataType::int32
-               : kind == "i8" ? DataType::int64
-               : kind == "b1" ? DataType::boolean
-                              : DataType::not_set;
+  view.dtype = dtype_from_typestr(typestr);
   if (view.dtype == DataType::not_set) refuse_type(operand, typestr);
-  const nb::object data = nb::borrow(fields["data"]);
-  view.data = reinterpret_cast<void*>(nb::cast<std::uintptr_t>(data[0]));
-  view.read_only = nb::cast<bool>(data[1]);
   view.device = {DeviceType::cuda, 0};
   if (const nb::object device = nb::getattr(object, "device", nb::none()); has(device, "id"))
     view.device.id = nb::cast<std::int16_t>(device.attr("id"));
-  const nb::tuple shape = nb::cast<nb::tuple>(fields["shape"]);
-  set_rank(view, static_cast<std::int64_t>(shape.size()), operand);
-  for (std::size_t i = 0; i < shape.size(); ++i) view.extent[i] = nb::cast<std::int64_t>(shape[i]);
-  const nb::object strides = fields.contains("strides") ? nb::borrow(fields["strides"]) : nb::object(nb::none());
-  if (strides.is_none()) {
-    set_row_major(view);
-  } else {
-    std::array<Py_ssize_t, kMaxRank> bytes{};
-    for (std::size_t i = 0; i < shape.size(); ++i) bytes[i] = nb::cast<Py_ssize_t>(strides[i]);
-    set_byte_strides(view, bytes.data(), bytes_of(view.dtype), operand);
-  }
+  read_interface_layout(fields, operand, view);
   keep.hold(nb::borrow(object));
 }
 

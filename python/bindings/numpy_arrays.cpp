@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "base/rules.hpp"
 #include "dtypes.hpp"
@@ -160,41 +162,40 @@ void read_numpy_array(nb::handle object, const OperandInfo& operand, TensorView&
   view.observed_bytes = observed_bytes(a);
 }
 
-void read_array_interface(nb::handle object, const OperandInfo& operand, TensorView& view, Keepers& keep) {
-  const nb::object said = object.attr("__array_interface__");
-  const nb::dict fields = nb::cast<nb::dict>(said);
-  const nb::object dtype = nb::getattr(object, "dtype", nb::none());
-  const std::string typestr = nb::cast<std::string>(fields["typestr"]);
-  if (!dtype.is_none()) {
-    view.dtype = type_of(dtype.ptr()).type;
-  } else if (typestr.size() > 2 && typestr[0] != '>') {
-    const std::string kind = typestr.substr(1);
-    view.dtype = kind == "f4"   ? DataType::fp32
-                 : kind == "f2" ? DataType::fp16
-                 : kind == "i1" ? DataType::int8
-                 : kind == "u1" ? DataType::uint8
-                 : kind == "i4" ? DataType::int32
-                 : kind == "i8" ? DataType::int64
-                 : kind == "b1" ? DataType::boolean
-                                : DataType::not_set;
-  }
-  if (view.dtype == DataType::not_set) refuse_type(operand, typestr);
+DataType dtype_from_typestr(std::string_view typestr) noexcept {
+  constexpr std::pair<std::string_view, DataType> kTypes[] = {
+      {"f4", DataType::fp32},  {"f2", DataType::fp16},  {"i1", DataType::int8},   {"u1", DataType::uint8},
+      {"i4", DataType::int32}, {"i8", DataType::int64}, {"b1", DataType::boolean}};
+  if (typestr.empty() || typestr[0] == '>') return DataType::not_set;
+  for (const auto& [kind, type] : kTypes)
+    if (typestr.substr(1) == kind) return type;
+  return DataType::not_set;
+}
+
+void read_interface_layout(const nb::dict& fields, const OperandInfo& operand, TensorView& view) {
   const nb::object data = nb::borrow(fields["data"]);
   if (!nb::isinstance<nb::tuple>(data))
-    throw broken(Rule::pack_object, label_of(operand), "an __array_interface__ without an address", "one with an address");
+    throw broken(Rule::pack_object, label_of(operand), "an array interface without an address", "one with an address");
   view.data = reinterpret_cast<void*>(nb::cast<std::uintptr_t>(data[0]));
   view.read_only = nb::cast<bool>(data[1]);
   const nb::tuple shape = nb::cast<nb::tuple>(fields["shape"]);
   set_rank(view, static_cast<std::int64_t>(shape.size()), operand);
   for (std::size_t i = 0; i < shape.size(); ++i) view.extent[i] = nb::cast<std::int64_t>(shape[i]);
   const nb::object strides = fields.contains("strides") ? nb::borrow(fields["strides"]) : nb::object(nb::none());
-  if (strides.is_none()) {
-    set_row_major(view);
-  } else {
-    std::array<Py_ssize_t, kMaxRank> bytes{};
-    for (std::size_t i = 0; i < shape.size(); ++i) bytes[i] = nb::cast<Py_ssize_t>(strides[i]);
-    set_byte_strides(view, bytes.data(), bytes_of(view.dtype), operand);
-  }
+  if (strides.is_none()) return set_row_major(view);
+  std::array<Py_ssize_t, kMaxRank> bytes{};
+  for (std::size_t i = 0; i < shape.size(); ++i) bytes[i] = nb::cast<Py_ssize_t>(strides[i]);
+  set_byte_strides(view, bytes.data(), bytes_of(view.dtype), operand);
+}
+
+void read_array_interface(nb::handle object, const OperandInfo& operand, TensorView& view, Keepers& keep) {
+  const nb::object said = object.attr("__array_interface__");
+  const nb::dict fields = nb::cast<nb::dict>(said);
+  const nb::object dtype = nb::getattr(object, "dtype", nb::none());
+  const std::string typestr = nb::cast<std::string>(fields["typestr"]);
+  view.dtype = dtype.is_none() ? dtype_from_typestr(typestr) : type_of(dtype.ptr()).type;
+  if (view.dtype == DataType::not_set) refuse_type(operand, typestr);
+  read_interface_layout(fields, operand, view);
   keep.hold(said);
 }
 

@@ -1,6 +1,8 @@
 #pragma once
 #include <nanobind/nanobind.h>
 
+#include <string_view>
+
 #include "buffers.hpp"
 
 namespace verglas::python {
@@ -11,6 +13,11 @@ bool is_numpy_array(nb::handle object) noexcept;
 void read_numpy_array(nb::handle array, const OperandInfo& operand, TensorView& view);
 /// Anything with __array_interface__, also arrays of NumPy should its fields ever move.
 void read_array_interface(nb::handle object, const OperandInfo& operand, TensorView& view, Keepers& keep);
+
+/// "<f4" and its like; `not_set` for what is none of ours.
+DataType dtype_from_typestr(std::string_view typestr) noexcept;
+/// Address, extents and strides as both array interfaces have them; the type is set already.
+void read_interface_layout(const nb::dict& fields, const OperandInfo& operand, TensorView& view);
 
 /// Bytes to elements; throws pack.stride.
 void set_byte_strides(TensorView& view, const Py_ssize_t* bytes, std::int64_t item, const OperandInfo& operand);

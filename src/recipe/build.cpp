@@ -12,7 +12,6 @@ RoleFact fact_of(const chain::FusionChain& c, const chain::Role& role) {
   RoleFact f;
   f.kind = role.kind;
   f.operand = static_cast<std::uint8_t>(role.operand);
-  f.declared_rank = static_cast<std::int8_t>(rank);
   f.slot_bytes = static_cast<std::uint8_t>(bytes_of(o.dtype));
   f.symbol = role.symbol;
   for (std::size_t i = 0; i < 3; ++i) {

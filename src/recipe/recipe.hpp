@@ -60,7 +60,6 @@ struct Check {
 struct RoleFact {
   RoleKind kind = RoleKind::a;
   std::uint8_t operand = 0;
-  std::int8_t declared_rank = 0;
   std::uint8_t slot_bytes = 0;  ///< bytes of one stored element
   std::array<Symbol, 3> symbol{};
   std::array<std::int8_t, 3> from_end{};           ///< canonical axis i is axis rank − from_end[i] of a buffer in declared order
