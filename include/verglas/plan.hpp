@@ -1,4 +1,5 @@
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -153,5 +154,7 @@ class PlanList {
 /// trust. Throws file.open, file.plan_format, file.plan_damaged, file.plan_version, also where other kernel sources than this
 /// build's were compiled, file.plan_arch, and what the driver says.
 CompiledPlan load_plan(const std::string& path, Device device = {DeviceType::cuda, 0});
+/// The same of the bytes of such a file, which are not needed afterwards.
+CompiledPlan load_plan(std::span<const std::byte> bytes, Device device = {DeviceType::cuda, 0});
 
 }  // namespace verglas

@@ -9,7 +9,6 @@
 namespace verglas::jit {
 namespace {
 
-constexpr std::string_view kMagic = "\x89VERGLAS";
 constexpr std::size_t kHeaderBytes = 8 + 4 + 4 + 8 + 4;
 constexpr std::size_t kChecksumBytes = 32;
 constexpr std::uint32_t kMostFields = 1024;
@@ -59,7 +58,7 @@ std::string write_container(const Container& container) {
   for (const auto& [name, value] : container.fields) bytes += 4 + name.size() + 8 + value.size();
   std::string out;
   out.reserve(bytes);
-  out += kMagic;
+  out += kContainerMagic;
   put(out, container.kind);
   put(out, container.schema);
   put(out, bytes);
@@ -77,7 +76,7 @@ std::string write_container(const Container& container) {
 tl::expected<Container, ContainerFault> read_container(std::string_view bytes, std::uint32_t kind, std::uint32_t schema) {
   using What = ContainerFault::What;
   Reader reader{bytes};
-  if (reader.take(kMagic.size()) != kMagic) return fault(What::not_ours, "does not begin as a file of Verglas");
+  if (reader.take(kContainerMagic.size()) != kContainerMagic) return fault(What::not_ours, "does not begin as a file of Verglas");
   Container out;
   out.kind = reader.number<std::uint32_t>();
   out.schema = reader.number<std::uint32_t>();

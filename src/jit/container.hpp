@@ -24,6 +24,7 @@ struct Container {
   const std::string* find(std::string_view name) const noexcept;
 };
 
+inline constexpr std::string_view kContainerMagic = "\x89VERGLAS";
 inline constexpr std::uint32_t kCacheEntryKind = 0x4b434756;  // "VGCK"
 inline constexpr std::uint32_t kPlanFileKind = 0x50504756;    // "VGPP"
 

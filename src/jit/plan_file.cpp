@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "base/rules.hpp"
+#include "jit/container.hpp"
 #include "jit/entry.hpp"
 #include "verglas/version.hpp"
 
@@ -34,6 +35,8 @@ std::string_view device_arch(std::string_view arch) {
 }
 
 }  // namespace
+
+bool begins_as_plan_file(std::string_view bytes) noexcept { return bytes.starts_with(kContainerMagic); }
 
 std::string write_plan_file(const PlanFile& plan) {
   PlanFile copy = plan;

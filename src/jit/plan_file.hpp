@@ -8,6 +8,8 @@
 
 namespace verglas::jit {
 
+inline constexpr std::int64_t kMaxPlanFileBytes = std::int64_t{256} << 20;
+
 /// A plan that was compiled ahead of time: what `verglas compile` writes, and what loading one needs.
 struct PlanFile {
   std::string verglas_version;  ///< that wrote it; filled in by write_plan_file
@@ -19,6 +21,9 @@ struct PlanFile {
   std::string key;              ///< digest of the sources that were compiled, jit::source_key
   std::vector<CompiledKernel> kernels;
 };
+
+/// True where the bytes begin as those of a plan file do, which no graph file can.
+bool begins_as_plan_file(std::string_view bytes) noexcept;
 
 /// The bytes of a .vgp file.
 std::string write_plan_file(const PlanFile& plan);

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
+#include <string_view>
 #include <utility>
 
 #include "base/file.hpp"
@@ -16,9 +18,7 @@ namespace verglas {
 namespace plan {
 namespace {
 
-constexpr std::int64_t kMaxPlanFileBytes = std::int64_t{256} << 20;
-
-std::string text_of(const Knobs& knobs) { return nlohmann::json(knobs).dump(); }
+std::string json_of(const Knobs& knobs) { return nlohmann::json(knobs).dump(); }
 
 std::optional<Knobs> knobs_from(const std::string& text) {
   const auto j = nlohmann::json::parse(text, nullptr, false);
@@ -43,7 +43,7 @@ jit::PlanFile compile_ahead(Graph& graph, const engine::AheadTarget& target, Kno
     std::optional<Decline> declined = e->compile_ahead(*chain, target, knobs, file);
     if (!declined) {
       file.graph = graph.to_json();
-      file.configuration = text_of(knobs);
+      file.configuration = json_of(knobs);
       return file;
     }
     if (!said) said = std::move(declined);  // the best engine's reason is the one that counts
@@ -53,9 +53,10 @@ jit::PlanFile compile_ahead(Graph& graph, const engine::AheadTarget& target, Kno
 
 }  // namespace plan
 
-CompiledPlan load_plan(const std::string& path, Device device) {
-  const std::string bytes = read_file(path, plan::kMaxPlanFileBytes);
-  const std::string here = "plan '" + path + "'";
+namespace {
+
+/// here   what the bytes are called in messages
+CompiledPlan load(std::string_view bytes, const std::string& here, Device device) {
   if (device.type != DeviceType::cuda)
     throw broken(Rule::plan_file_arch, here, "a plan for " + jit::read_plan_file(bytes, "", here).arch,
                  "a CUDA device to run it on; the host was named");
@@ -75,6 +76,16 @@ CompiledPlan load_plan(const std::string& path, Device device) {
   for (const engine::Engine* e : engine::engine_list())
     if (e->name() == file.engine) return plan::make_compiled(chain, *e, *knobs, e->load(*chain, *knobs, device, file, here));
   throw broken(Rule::plan_file_version, here, "a plan of engine " + file.engine, "one of an engine of this build");
+}
+
+}  // namespace
+
+CompiledPlan load_plan(const std::string& path, Device device) {
+  return load(read_file(path, jit::kMaxPlanFileBytes), "plan '" + path + "'", device);
+}
+
+CompiledPlan load_plan(std::span<const std::byte> bytes, Device device) {
+  return load({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, "plan", device);
 }
 
 }  // namespace verglas

@@ -11,6 +11,7 @@
 #include "tool/command.hpp"
 #include "tool/device_option.hpp"
 #include "tool/drawing.hpp"
+#include "tool/plan_file.hpp"
 
 namespace verglas::tool {
 namespace {
@@ -19,7 +20,7 @@ struct Options {
   std::string graph, svg, dot;
   std::string device = "cpu";
   std::int64_t plan = 0;
-  bool json = false;
+  bool json = false, device_given = false;
 };
 
 /// How each engine that takes the chain says that it will serve it.
@@ -123,7 +124,39 @@ Json json_report(const Graph& graph, const PlanList& plans, const CompiledPlan& 
   return j;
 }
 
+/// A plan file with its checks, or with the reason why it is not loaded here, which is no failure: it is for another machine.
+int explain_file(const Options& o, const jit::PlanFile& file) {
+  Graph graph = Graph::from_json(file.graph);
+  graph.validate();
+  CompiledPlan plan;
+  std::string reason;
+  try {
+    plan = load_plan(o.graph, device_of(o.device_given ? o.device : "cuda"));
+  } catch (const Error& e) {
+    reason = e.what();
+  }
+  if (!o.json) {
+    fmt::print("{}{}{}", text_of(file), graph_text(graph.data()),
+               plan.valid() ? describe(plan) : fmt::format("not loaded here: {}\n", reason));
+    return kDone;
+  }
+  Json j{{"graph", graph.data().name}, {"file", json_of(file)}, {"loaded", plan.valid()}};
+  if (plan.valid())
+    j["plan"] = {{"name", plan.name()},
+                 {"summary", summary_of(plan)},
+                 {"chain", lines_of(chain::print(plan.chain()))},
+                 {"checks", lines_of(recipe::print_checks(plan.recipe(), plan.chain()))}};
+  else
+    j["reason"] = reason;
+  fmt::print("{}\n", text_of(j));
+  return kDone;
+}
+
 int run(const Options& o) {
+  if (const std::optional<jit::PlanFile> file = plan_file_at(o.graph)) {
+    if (!o.svg.empty() || !o.dot.empty()) throw CLI::ValidationError("--svg, --dot", "a graph file is drawn, not a plan file");
+    return explain_file(o, *file);
+  }
   Graph graph = load_graph(o.graph);
   const Device device = device_of(o.device);
   const PlanList plans = graph.plans({.device = device, .deselect_engines = {}});
@@ -145,13 +178,16 @@ void add_explain(CLI::App& app, int& code) {
   auto o = std::make_shared<Options>();
   CLI::App* c = app.add_subcommand(
       "explain", "Says what a graph file becomes: chain, plans, who declined and why, checks, bytes and operations");
-  c->add_option("graph", o->graph, "Graph file, docs/graph-file.md")->required();
+  c->add_option("graph", o->graph, "Graph file, docs/graph-file.md, or a plan file of `verglas compile`")->required();
   c->add_option("--plan", o->plan, "The plan whose checks are shown")->check(CLI::NonNegativeNumber)->capture_default_str();
-  c->add_option("--device", o->device, kDeviceHelp)->capture_default_str();
+  CLI::Option* device = c->add_option("--device", o->device, kDeviceHelp)->capture_default_str();
   c->add_flag("--json", o->json, "Prints the report as JSON");
   c->add_option("--svg", o->svg, "Draws the graph into this file, by Graphviz");
   c->add_option("--dot", o->dot, "Writes the drawing in Graphviz's language into this file; - is standard output");
-  c->callback([o, &code] { code = run(*o); });
+  c->callback([o, device, &code] {
+    o->device_given = device->count() > 0;
+    code = run(*o);
+  });
 }
 
 }  // namespace verglas::tool

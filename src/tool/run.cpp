@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 #include <map>
+#include <optional>
 
 #include "base/rules.hpp"
 #include "chain/cost.hpp"
@@ -14,6 +15,7 @@
 #include "tool/device_arrays.hpp"
 #include "tool/device_option.hpp"
 #include "tool/host_array.hpp"
+#include "tool/plan_file.hpp"
 #include "tool/reference.hpp"
 
 namespace verglas::tool {
@@ -27,6 +29,7 @@ struct Options {
   std::string values = "integers";
   std::string engine;
   std::string device = "cpu";
+  bool device_given = false;
   std::int64_t plan = -1;
   bool check = false, json = false;
   int repeat = 0;
@@ -266,9 +269,23 @@ int report(const Options& options, const Graph& graph, const CompiledPlan& plan,
   return right ? kDone : kRefused;
 }
 
+/// A plan file has its graph, its engine and its knobs with it.
+CompiledPlan plan_of_file(const Options& o) {
+  if (o.plan >= 0 || !o.engine.empty())
+    throw CLI::ValidationError(o.plan >= 0 ? "--plan" : "--engine", "a plan file holds one plan of one engine");
+  return load_plan(o.graph, device_of(o.device_given ? o.device : "cuda"));
+}
+
 int run(const Options& options) {
-  Graph graph = load_graph(options.graph);
-  const CompiledPlan plan = choose(graph.plans({.device = device_of(options.device), .deselect_engines = {}}), options);
+  const std::optional<jit::PlanFile> file = plan_file_at(options.graph);
+  Graph graph = file ? Graph::from_json(file->graph) : load_graph(options.graph);
+  CompiledPlan plan;
+  if (file) {
+    graph.validate();
+    plan = plan_of_file(options);
+  } else {
+    plan = choose(graph.plans({.device = device_of(options.device), .deselect_engines = {}}), options);
+  }
   std::vector<Operand> operands = prepare(plan, options);
   const Timing timing = plan.device().type == DeviceType::cuda ? execute_on_gpu(plan, operands, options.repeat)
                                                                : execute_on_host(plan, operands, options.repeat);
@@ -282,7 +299,7 @@ int run(const Options& options) {
 void add_run(CLI::App& app, int& code) {
   auto o = std::make_shared<Options>();
   CLI::App* c = app.add_subcommand("run", "Runs a graph file on arrays from .npy files, or on random numbers");
-  c->add_option("graph", o->graph, "Graph file, docs/graph-file.md")->required();
+  c->add_option("graph", o->graph, "Graph file, docs/graph-file.md, or a plan file of `verglas compile`")->required();
   c->add_option("-i,--input", o->inputs, "NAME=FILE.npy: an input, by name or uid")->allow_extra_args(false);
   c->add_option("-o,--output", o->outputs, "NAME=FILE.npy: where an output is written")->allow_extra_args(false);
   CLI::Option* random = c->add_option("--random", o->seed, "Seed of the numbers that fill the inputs not given");
@@ -290,7 +307,7 @@ void add_run(CLI::App& app, int& code) {
       ->check(CLI::IsMember({"integers", "normal"}))
       ->needs(random)
       ->capture_default_str();
-  c->add_option("--device", o->device, kDeviceHelp)->capture_default_str();
+  CLI::Option* device = c->add_option("--device", o->device, kDeviceHelp)->capture_default_str();
   CLI::Option* engine = c->add_option("--engine", o->engine, "Takes the best plan of this engine");
   c->add_option("--plan", o->plan, "Takes the plan with this number, as `verglas explain` lists them")
       ->check(CLI::NonNegativeNumber)
@@ -298,8 +315,9 @@ void add_run(CLI::App& app, int& code) {
   c->add_flag("--check", o->check, "Compares the outputs with an evaluation in double precision; exit code 1 if any is wrong");
   c->add_option("--repeat", o->repeat, "Runs so many times more, and reports times")->check(CLI::Range(1, 1000000));
   c->add_flag("--json", o->json, "Prints the report as JSON");
-  c->callback([o, random, &code] {
+  c->callback([o, random, device, &code] {
     o->random = random->count() > 0;
+    o->device_given = device->count() > 0;
     code = run(*o);
   });
 }

@@ -365,3 +365,45 @@ def test_compile_writes_a_plan(product, tmp_path):
     assert report["kernel"]["spill_bytes"] == 0
     assert report["bytes"] == out.stat().st_size > report["kernel"]["cubin_bytes"]
     assert report["kernel"]["name"] in call("compile", product(), "--knobs", "TILE_M=64,TILE_N=64", "-o", out)
+
+
+@pytest.fixture
+def plan_file(product, tmp_path):
+    if "not found" in call("doctor").split("NVRTC", 1)[1].splitlines()[0]:
+        lacking("nvrtc", "no NVRTC")
+    out = tmp_path / "product.vgp"
+    call("compile", product(), "--knobs", "TILE_M=64,TILE_N=64", "-o", out)
+    return out
+
+
+def test_explain_of_a_plan_file_needs_no_gpu(plan_file):
+    text = call("explain", plan_file, VERGLAS_CUDA_DRIVER="off")
+    assert text.startswith("plan file of engine sm90 for sm_90a, NVRTC ")
+    assert " registers, " in text and "matmul('a', 'b')" in text
+    assert "not loaded here: unsupported [driver.missing]" in text
+    report = json.loads(call("explain", plan_file, "--json", VERGLAS_CUDA_DRIVER="off"))
+    assert report["file"]["arch"] == "sm_90a" and report["file"]["knobs"]["TILE_N"] == 64
+    assert report["loaded"] is False and "driver.missing" in report["reason"]
+    assert "--dot" in call("explain", plan_file, "--dot", "-", code=2)
+
+
+def test_run_of_a_plan_file_says_what_it_needs(plan_file):
+    common = {"VERGLAS_CUDA_DRIVER": "off"}
+    assert "unsupported [driver.missing]" in call("run", plan_file, "--random", 1, code=1, **common)
+    assert "unsupported [file.plan_arch]" in call("run", plan_file, "--random", 1, "--device", "cpu", code=1, **common)
+    for option in (["--engine", "sm90"], ["--plan", 0]):
+        assert "a plan file holds one plan" in call("run", plan_file, "--random", 1, *option, code=2, **common)
+
+
+def test_a_damaged_plan_file_is_no_graph_file(plan_file):
+    plan_file.write_bytes(plan_file.read_bytes()[:-1])
+    for command in ("explain", "run"):
+        assert "io_failed [file.plan_damaged]" in call(command, plan_file, code=1)
+
+
+def test_a_cache_entry_is_no_plan_file(tmp_path, product):
+    if "not found" in call("doctor").split("NVRTC", 1)[1].splitlines()[0]:
+        lacking("nvrtc", "no NVRTC")
+    call("compile", product(), "-o", tmp_path / "plan.vgp", VERGLAS_CACHE=str(tmp_path / "cache"))
+    (entry,) = (tmp_path / "cache").glob("*.vgk")
+    assert "io_failed [file.plan_format]" in call("explain", entry, code=1)

@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <span>
 
 #include "base/rules.hpp"
 #include "cuda/nvrtc_table.hpp"
@@ -169,6 +171,34 @@ TEST_F(Ahead, RefusesFilesThatItMayNotRun) {
   EXPECT_EQ(rule_of(good, {DeviceType::cuda, 2}), "engine.device");
   EXPECT_EQ(rule_of(good, {DeviceType::cpu, 0}), "file.plan_arch");
   EXPECT_EQ(driver.count("cuLibraryLoadData"), 0);  // none of them came near the driver
+}
+
+TEST_F(Ahead, LoadsFromBytesAsFromAFile) {
+  const std::string bytes = jit::write_plan_file(compiled());
+  const auto span_of = [](std::string_view text) { return std::as_bytes(std::span(text.data(), text.size())); };
+  support::RecordingDriver driver;
+  const cuda::NvrtcOverride no_compiler(nullptr);
+  CompiledPlan p;
+  {
+    std::string passing = bytes;
+    p = load_plan(span_of(passing), kGpu);
+    std::fill(passing.begin(), passing.end(), 'x');  // the bytes are not needed any more
+  }
+  driver.clear();
+  ASSERT_TRUE(p.execute(buffers()).ok());
+  EXPECT_EQ(driver.launches().size(), 1U);
+  const auto rule_of_bytes = [&](std::string_view text) -> std::string {
+    try {
+      load_plan(span_of(text), kGpu);
+      return "";
+    } catch (const Error& e) {
+      EXPECT_TRUE(e.operand().starts_with("plan")) << e.what();
+      return e.rule();
+    }
+  };
+  EXPECT_EQ(rule_of_bytes(bytes), "");
+  EXPECT_EQ(rule_of_bytes(""), "file.plan_format");
+  EXPECT_EQ(rule_of_bytes(std::string_view(bytes).substr(0, bytes.size() - 1)), "file.plan_damaged");
 }
 
 TEST_F(Ahead, NeedsADriver) {
