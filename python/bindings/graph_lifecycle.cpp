@@ -35,6 +35,9 @@ workspace : address or buffer
     Needed when `get_workspace_size` is above 0.
 stream, handle : int or object with ``cuda_stream``
     Where a GPU plan runs; the CPU ignores it.
+override_uids, override_shapes, override_strides : list
+    Extents and strides of operands for this call alone, in elements and in the graph's order of axes, the batch included: one
+    entry of each list for an operand. Its buffer gives the memory and no more. Operands not listed are read as ever.
 
 Raises
 ------
@@ -103,27 +106,40 @@ FrozenError
           "build_plan_at_index", [](Lifecycle& g, std::int64_t i) { g.built_at(i); }, nb::arg("index"),
           "Compiles one plan of the list, for `execute_plan_at_index`.")
       .def(
-          "get_workspace_size", [](const Lifecycle& g) { return g.chosen()->plan.workspace().bytes; },
-          "In bytes; of a built graph.")
+          "get_workspace_size",
+          [](const Lifecycle& g, Overrides::Uids uids, Overrides::Lists shapes, Overrides::Lists strides) {
+            const CompiledPlan& plan = g.chosen()->plan;
+            (void)Overrides{std::move(uids), std::move(shapes), std::move(strides)}.operands_of(plan);
+            return plan.workspace().bytes;
+          },
+          nb::arg("override_uids") = nb::none(), nb::arg("override_shapes") = nb::none(),
+          nb::arg("override_strides") = nb::none(),
+          "In bytes; of a built graph. It is the same for all extents, so that overrides are checked and change nothing.")
       .def(
           "get_workspace_size_plan_at_index", [](Lifecycle& g, std::int64_t i) { return g.built_at(i)->plan.workspace().bytes; },
           nb::arg("index"))
       .def(
           "execute",
-          [](Lifecycle& g, nb::handle pack, nb::handle workspace, nb::handle stream, nb::handle handle) {
+          [](Lifecycle& g, nb::handle pack, nb::handle workspace, nb::handle stream, nb::handle handle, Overrides::Uids uids,
+             Overrides::Lists shapes, Overrides::Lists strides) {
             const std::shared_ptr<const PlanFacts> plan = g.chosen_or_build();
-            execute(*plan, pack, workspace, stream_or_handle(stream, handle));
+            execute(*plan, pack, workspace, stream_or_handle(stream, handle),
+                    {std::move(uids), std::move(shapes), std::move(strides)});
           },
           nb::arg("pack").none(), nb::arg("workspace").none() = nb::none(), nb::arg("stream").none() = nb::none(),
-          nb::arg("handle").none() = nb::none(), kExecuteDoc)
+          nb::arg("handle").none() = nb::none(), nb::arg("override_uids") = nb::none(), nb::arg("override_shapes") = nb::none(),
+          nb::arg("override_strides") = nb::none(), kExecuteDoc)
       .def(
           "execute_plan_at_index",
-          [](Lifecycle& g, nb::handle pack, nb::handle workspace, std::int64_t i, nb::handle stream, nb::handle handle) {
+          [](Lifecycle& g, nb::handle pack, nb::handle workspace, std::int64_t i, nb::handle stream, nb::handle handle,
+             Overrides::Uids uids, Overrides::Lists shapes, Overrides::Lists strides) {
             const std::shared_ptr<const PlanFacts> plan = g.built_at(i);
-            execute(*plan, pack, workspace, stream_or_handle(stream, handle));
+            execute(*plan, pack, workspace, stream_or_handle(stream, handle),
+                    {std::move(uids), std::move(shapes), std::move(strides)});
           },
           nb::arg("pack").none(), nb::arg("workspace").none(), nb::arg("index"), nb::arg("stream").none() = nb::none(),
-          nb::arg("handle").none() = nb::none(), "As `execute`, with the plan of that index.")
+          nb::arg("handle").none() = nb::none(), nb::arg("override_uids") = nb::none(), nb::arg("override_shapes") = nb::none(),
+          nb::arg("override_strides") = nb::none(), "As `execute`, with the plan of that index.")
       .def_prop_ro(
           "plan", [](const Lifecycle& g) { return Plan{.facts = g.chosen()}; }, "The plan that `execute` runs; of a built graph.")
       .def(

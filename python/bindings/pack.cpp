@@ -61,14 +61,14 @@ void Pack::fill(Fill&& add_all) {
   }
   try {
     add_all();
-    finish();
   } catch (...) {
     for (std::size_t i = 0; i < count_; ++i) Py_XDECREF(objects_[i]);
     throw;
   }
 }
 
-Pack::Pack(const PlanFacts& facts, nb::handle buffers) : facts_(facts), count_(facts.plan.operands().size()) {
+Pack::Pack(const PlanFacts& facts, nb::handle buffers, const Overrides& overrides)
+    : facts_(facts), count_(facts.plan.operands().size()) {
   fill([&] {
     if (PyDict_Check(buffers.ptr())) {
       PyObject *key = nullptr, *value = nullptr;
@@ -82,12 +82,16 @@ Pack::Pack(const PlanFacts& facts, nb::handle buffers) : facts_(facts), count_(f
       throw broken(Rule::pack_object, "call", "a pack of type " + type_name_of(buffers),
                    "a dict, or a list or tuple in the order of operands()");
     }
+    finish(overrides);
   });
 }
 
 Pack::Pack(const PlanFacts& facts, PyObject* const* buffers, std::size_t count)
     : facts_(facts), count_(facts.plan.operands().size()) {
-  fill([&] { take_in_order(buffers, count); });
+  fill([&] {
+    take_in_order(buffers, count);
+    finish();
+  });
 }
 
 void Pack::take_in_order(PyObject* const* buffers, std::size_t given) {
@@ -144,11 +148,20 @@ void Pack::add(int operand, nb::handle object) {
   read_operand(facts_, i, object, scalars_[i], views_[i], keep_);
 }
 
-void Pack::finish() {
+void Pack::finish(const Overrides& overrides) {
   const auto operands = facts_.plan.operands();
   for (std::size_t i = 0; i < count_; ++i)
     if (!objects_[i]) throw broken(Rule::pack_missing, label_of(operands[i]), "no buffer", "one");
-  settle_all(facts_, {views_, count_});
+  static_assert(recipe::kMaxRoles <= 64);
+  std::uint64_t settled = 0;
+  if (!overrides.empty()) [[unlikely]] {
+    const std::vector<std::size_t> found = overrides.operands_of(facts_.plan);
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      overrides.apply(i, operands[found[i]], views_[found[i]]);
+      settled |= std::uint64_t{1} << found[i];
+    }
+  }
+  settle_all(facts_, {views_, count_}, settled);
 }
 
 void read_operand(const PlanFacts& facts, std::size_t operand, nb::handle object, std::int64_t& scalar, TensorView& view,
@@ -162,11 +175,11 @@ void read_operand(const PlanFacts& facts, std::size_t operand, nb::handle object
   read_buffer(object, info, view, keep);
 }
 
-void settle_all(const PlanFacts& facts, std::span<TensorView> views) noexcept {
+void settle_all(const PlanFacts& facts, std::span<TensorView> views, std::uint64_t settled) noexcept {
   const auto operands = facts.plan.operands();
   std::int64_t live_k = -1;
   for (std::size_t i = 0; i < views.size(); ++i) {
-    settle(views[i], operands[i], facts.readings[i], i == 0 ? operands[0].dim.back() : live_k);
+    if ((settled >> i & 1) == 0) settle(views[i], operands[i], facts.readings[i], i == 0 ? operands[0].dim.back() : live_k);
     if (i == 0) live_k = live_k_of(views[0], operands[0]);
   }
 }
@@ -224,8 +237,8 @@ void execute(const PlanFacts& facts, const Pack& pack, nb::handle workspace, nb:
   run(facts, pack.views(), stream_for(stream, facts, pack.views(), pack.objects()), scratch);
 }
 
-void execute(const PlanFacts& facts, nb::handle buffers, nb::handle workspace, nb::handle stream) {
-  execute(facts, Pack(facts, buffers), workspace, stream);
+void execute(const PlanFacts& facts, nb::handle buffers, nb::handle workspace, nb::handle stream, const Overrides& overrides) {
+  execute(facts, Pack(facts, buffers, overrides), workspace, stream);
 }
 
 }  // namespace verglas::python

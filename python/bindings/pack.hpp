@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "buffers.hpp"
+#include "overrides.hpp"
 #include "reading.hpp"
 #include "recipe/recipe.hpp"
 #include "verglas/graph.hpp"
@@ -29,7 +30,8 @@ struct PlanFacts {
 class Pack {
  public:
   /// From a dict by tensor, uid or name, or from a sequence in the order of operands(). Throws pack.* and call.*.
-  Pack(const PlanFacts& facts, nb::handle buffers);
+  /// Operands that an override describes are read by it alone.
+  Pack(const PlanFacts& facts, nb::handle buffers, const Overrides& overrides = {});
   /// As many buffers as operands, in their order.
   Pack(const PlanFacts& facts, PyObject* const* buffers, std::size_t count);
   Pack(const Pack&) = delete;
@@ -45,7 +47,7 @@ class Pack {
   void take_in_order(PyObject* const* buffers, std::size_t given);
   void add(int operand, nb::handle object);
   int operand_of(nb::handle key) const;
-  void finish();
+  void finish(const Overrides& overrides = {});
 
   const PlanFacts& facts_;
   std::size_t count_;
@@ -60,7 +62,8 @@ class Pack {
 void read_operand(const PlanFacts& facts, std::size_t operand, nb::handle object, std::int64_t& scalar, TensorView& view,
                   Keepers& keep);
 /// Reads buffers as the graph's description says, where theirs leaves it open; from all views, B's order being A's matter.
-void settle_all(const PlanFacts& facts, std::span<TensorView> views) noexcept;
+/// Bit i of `settled`: operand i is described already.
+void settle_all(const PlanFacts& facts, std::span<TensorView> views, std::uint64_t settled = 0) noexcept;
 
 /// None, an address, torch's stream (cuda_stream) or an object with __cuda_stream__.
 Stream stream_of(nb::handle object);
@@ -75,7 +78,7 @@ Stream stream_for(nb::handle object, const PlanFacts& facts, std::span<const Ten
 void run(const PlanFacts& facts, std::span<const TensorView> views, Stream stream, Workspace workspace);
 
 /// Reads the pack and runs the plan.
-void execute(const PlanFacts& facts, nb::handle buffers, nb::handle workspace, nb::handle stream);
+void execute(const PlanFacts& facts, nb::handle buffers, nb::handle workspace, nb::handle stream, const Overrides& overrides = {});
 void execute(const PlanFacts& facts, const Pack& pack, nb::handle workspace, nb::handle stream);
 
 }  // namespace verglas::python

@@ -1,14 +1,38 @@
 #include "plan.hpp"
 
 #include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
+#include <cstddef>
+#include <span>
+
 #include "bindings.hpp"
+#include "graph.hpp"
 #include "verglas/explain.hpp"
 
 namespace verglas::python {
+
+namespace {
+
+/// A path, or the bytes of the file: a plan whose operands are known by name, uid and place, since it has no Python graph.
+Plan load(nb::handle source, std::string_view device) {
+  const Device where = device_from_text(device);
+  const nb::object path = nb::steal(PyObject_HasAttrString(source.ptr(), "__fspath__") == 1 || PyUnicode_Check(source.ptr())
+                                        ? PyOS_FSPath(source.ptr())
+                                        : Py_NewRef(Py_None));
+  if (!path.is_valid()) throw nb::python_error();
+  if (PyUnicode_Check(path.ptr()))
+    return {.facts = std::make_shared<const PlanFacts>(load_plan(nb::cast<std::string>(path), where), Graph())};
+  Keepers keep;
+  const Py_buffer* bytes = keep.hold_buffer(source, PyBUF_SIMPLE);
+  const std::span<const std::byte> all(static_cast<const std::byte*>(bytes->buf), static_cast<std::size_t>(bytes->len));
+  return {.facts = std::make_shared<const PlanFacts>(load_plan(all, where), Graph())};
+}
+
+}  // namespace
 
 void bind_plan(nb::module_& m) {
   nb::class_<OperandInfo>(m, "Operand", "One buffer that a plan takes, as the graph declares it.")
@@ -63,10 +87,13 @@ Immutable: any number of threads may execute one plan at the same time, each wit
           "The buffers of a call, in the order in which `execute` takes a sequence.")
       .def(
           "execute",
-          [](const Plan& p, nb::handle pack, nb::handle workspace, nb::handle stream) {
-            execute(*p.facts, pack, workspace, stream);
+          [](const Plan& p, nb::handle pack, nb::handle workspace, nb::handle stream, Overrides::Uids uids,
+             Overrides::Lists shapes, Overrides::Lists strides) {
+            execute(*p.facts, pack, workspace, stream, {std::move(uids), std::move(shapes), std::move(strides)});
           },
           nb::arg("pack").none(), nb::arg("workspace").none() = nb::none(), nb::arg("stream").none() = nb::none(),
+          nb::arg("override_uids") = nb::none(), nb::arg("override_shapes") = nb::none(),
+          nb::arg("override_strides") = nb::none(),
           R"(Checks everything, then launches; nothing is written for a call that is refused. See `Graph.execute`.)")
       .def(
           "describe", [](const Plan& p) { return summary_of(p.facts->plan); }, "What the graph became, in one line.")
@@ -74,6 +101,24 @@ Immutable: any number of threads may execute one plan at the same time, each wit
           "explain", [](const Plan& p) { return verglas::describe(p.facts->plan); },
           "Chain, bytes, operations, and every check of a call in the order in which they are made.")
       .def("__repr__", [](const Plan& p) { return "<verglas.Plan " + p.facts->plan.name() + ">"; });
+
+  m.def("load_plan", load, nb::arg("source"), nb::kw_only(), nb::arg("device") = "cuda",
+        R"(A plan that ``verglas compile`` wrote, ready to run. It needs the driver, and no compiler.
+
+Parameters
+----------
+source : path or bytes
+    The file, or what is in it. It is code that will run: load only what you trust.
+device : str
+    ``cuda`` or ``cuda:1``.
+
+Raises
+------
+IoError
+    When it is no such file, was altered, or was written by another version.
+UnsupportedError
+    When it is for another architecture, or there is no driver.
+)");
 }
 
 }  // namespace verglas::python

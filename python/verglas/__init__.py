@@ -10,6 +10,7 @@ from verglas._verglas import (
     build_plan_policy,
     data_type,
     heur_mode,
+    load_plan,
     pointwise_mode,
     reduction_mode,
 )
@@ -50,6 +51,7 @@ __all__ = [
     "build_plan_policy",
     "data_type",
     "heur_mode",
+    "load_plan",
     "pointwise_mode",
     "reduction_mode",
 ]

@@ -316,7 +316,15 @@ class Plan:
         The buffers of a call, in the order in which `execute` takes a sequence.
         """
 
-    def execute(self, pack: object | None, workspace: object | None = None, stream: object | None = None) -> None:
+    def execute(
+        self,
+        pack: object | None,
+        workspace: object | None = None,
+        stream: object | None = None,
+        override_uids: Sequence[int] | None = None,
+        override_shapes: Sequence[Sequence[int]] | None = None,
+        override_strides: Sequence[Sequence[int]] | None = None,
+    ) -> None:
         """
         Checks everything, then launches; nothing is written for a call that is refused. See `Graph.execute`.
         """
@@ -330,6 +338,25 @@ class Plan:
         """
 
     def __repr__(self) -> str: ...
+
+def load_plan(source: object, *, device: str = "cuda") -> Plan:
+    """
+    A plan that ``verglas compile`` wrote, ready to run. It needs the driver, and no compiler.
+
+    Parameters
+    ----------
+    source : path or bytes
+        The file, or what is in it. It is code that will run: load only what you trust.
+    device : str
+        ``cuda`` or ``cuda:1``.
+
+    Raises
+    ------
+    IoError
+        When it is no such file, was altered, or was written by another version.
+    UnsupportedError
+        When it is for another architecture, or there is no driver.
+    """
 
 class Graph:
     """
@@ -1107,12 +1134,26 @@ class Graph:
     def build_plan_at_index(self, index: int) -> None:
         """Compiles one plan of the list, for `execute_plan_at_index`."""
 
-    def get_workspace_size(self) -> int:
-        """In bytes; of a built graph."""
+    def get_workspace_size(
+        self,
+        override_uids: Sequence[int] | None = None,
+        override_shapes: Sequence[Sequence[int]] | None = None,
+        override_strides: Sequence[Sequence[int]] | None = None,
+    ) -> int:
+        """
+        In bytes; of a built graph. It is the same for all extents, so that overrides are checked and change nothing.
+        """
 
     def get_workspace_size_plan_at_index(self, index: int) -> int: ...
     def execute(
-        self, pack: object | None, workspace: object | None = None, stream: object | None = None, handle: object | None = None
+        self,
+        pack: object | None,
+        workspace: object | None = None,
+        stream: object | None = None,
+        handle: object | None = None,
+        override_uids: Sequence[int] | None = None,
+        override_shapes: Sequence[Sequence[int]] | None = None,
+        override_strides: Sequence[Sequence[int]] | None = None,
     ) -> None:
         """
         Checks every buffer, then runs the plan; builds it first if that has not been done.
@@ -1127,6 +1168,9 @@ class Graph:
             Needed when `get_workspace_size` is above 0.
         stream, handle : int or object with ``cuda_stream``
             Where a GPU plan runs; the CPU ignores it.
+        override_uids, override_shapes, override_strides : list
+            Extents and strides of operands for this call alone, in elements and in the graph's order of axes, the batch included: one
+            entry of each list for an operand. Its buffer gives the memory and no more. Operands not listed are read as ever.
 
         Raises
         ------
@@ -1148,6 +1192,9 @@ class Graph:
         index: int,
         stream: object | None = None,
         handle: object | None = None,
+        override_uids: Sequence[int] | None = None,
+        override_shapes: Sequence[Sequence[int]] | None = None,
+        override_strides: Sequence[Sequence[int]] | None = None,
     ) -> None:
         """As `execute`, with the plan of that index."""
 
