@@ -67,8 +67,8 @@ run_pack() {
   done
   strip -o "$pack/src/tool/verglas" "$build/src/tool/verglas"
   cp -rL "$build/python/verglas" "$pack/python/"
-  ldd "$pack"/tests/* "$pack"/bench/* "$pack"/python/verglas/*.so | sed -n 's/.* => \(\/[^ ]*\) .*/\1/p' | sort -u |
-    grep -vE '/lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s)\.so' | xargs -I{} cp -L {} "$pack/lib/"
+  ldd "$pack"/tests/* "$pack"/bench/* "$pack"/python/verglas/*.so | sed -n 's/.* => \(\/.*\) (0x.*/\1/p' | sort -u |
+    grep -vE '/lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s)\.so' | xargs -d '\n' cp -L -t "$pack/lib"
   [ ! -f "$build/commit" ] || cp "$build/commit" "$pack/"
   du -sh "$pack"
 }

@@ -32,8 +32,11 @@ def device() -> dict[str, str]:
 
 
 def one_run(program: Path) -> dict:
-    text = subprocess.run([program], check=True, stdout=subprocess.PIPE, text=True).stdout
+    done = subprocess.run([program], stdout=subprocess.PIPE, text=True, check=False)
+    text = done.stdout
     print(text, end="", flush=True)
+    if done.returncode != 0:
+        sys.exit(f"{program.name} failed with status {done.returncode}")
     run = json.loads(text.splitlines()[-1])
     bare = run["calls"]["bare cuLaunchKernelEx"]["median_ns"]
     core = ["taskset", "-c", str(max(os.sched_getaffinity(0)))] if shutil.which("taskset") else []
