@@ -26,6 +26,9 @@ class Keepers {
   /// A view by the buffer protocol; released at the end.
   const Py_buffer* hold_buffer(nb::handle object, int flags);
 
+  nb::handle stream = Py_None;  ///< that of the call, on which a producer's work has to be done; borrowed
+  bool asked = false;           ///< a producer on a GPU was told that stream
+
  private:
   std::vector<nb::object> objects_;
   std::vector<Py_buffer*> buffers_;

@@ -2,10 +2,12 @@
 
 #include <nanobind/stl/string.h>
 
+#include <algorithm>
 #include <new>
 #include <string>
 
 #include "base/rules.hpp"
+#include "dlpack.hpp"
 #include "plan.hpp"
 
 namespace verglas::python {
@@ -62,7 +64,7 @@ PyObject* call_plan(PyObject* self, PyObject* const* arguments, std::size_t coun
     const std::size_t given = static_cast<std::size_t>(PyVectorcall_NARGS(count));
     const Options options = options_of(arguments + given, keywords);
     const PlanFacts& facts = *value_of<Plan>(self).facts;
-    execute(facts, Pack(facts, arguments, given), options.workspace, options.stream);
+    execute(facts, Pack(facts, arguments, given, options.stream), options.workspace, options.stream);
   });
 }
 
@@ -86,6 +88,7 @@ void BoundCall::Buffers::put(const PlanFacts& facts, std::size_t i, nb::handle o
   objects[i] = nb::borrow(object);
   pointers[i] = object.ptr();
   extras[i] = std::move(fresh);
+  asked = std::any_of(extras.begin(), extras.end(), [](const auto& e) { return e && e->keep.asked; });
 }
 
 BoundCall::BoundCall(std::shared_ptr<const PlanFacts> of, PyObject* const* buffers, std::size_t count) : facts(std::move(of)) {
@@ -125,7 +128,10 @@ void BoundCall::launch(nb::handle workspace, nb::handle stream) const {
   const std::shared_ptr<const Buffers> held = buffers_;
   Keepers keep;
   const Workspace scratch = workspace_of(workspace, keep);
-  run(*facts, held->views, stream_for(stream, *facts, held->views, held->pointers), scratch);
+  // Buffers were read for the legacy default stream.
+  if (held->asked && !stream.is_none()) [[unlikely]]
+    tell_stream(held->pointers, stream_of(stream));
+  run(*facts, held->views, stream_for(stream, *facts, held->views, held->pointers, held->asked), scratch);
 }
 
 }  // namespace verglas::python

@@ -42,6 +42,7 @@ class BoundCall {
     std::vector<nb::object> objects;
     std::vector<PyObject*> pointers;  ///< of objects
     std::vector<std::shared_ptr<Extras>> extras;
+    bool asked = false;  ///< a producer on a GPU was told a stream
     void put(const PlanFacts& facts, std::size_t i, nb::handle object);
   };
   std::shared_ptr<Buffers> buffers_;  ///< a call in flight holds it too; then `set` changes a copy

@@ -4,9 +4,12 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 
 #include "base/rules.hpp"
+#include "exchange.hpp"
 #include "numpy_arrays.hpp"
+#include "pack.hpp"
 
 namespace verglas::python {
 namespace {
@@ -49,10 +52,18 @@ Device device_of(const DlTensor& t, const OperandInfo& operand) {
   }
 }
 
-nb::object capsule_of(nb::handle object) {
-  nb::dict options;
+/// The protocol has a number for the legacy default stream, and none for no stream: JAX hands -1, which means that nobody waits,
+/// to the driver as a handle.
+std::intptr_t number_of(Stream stream) noexcept { return stream.handle ? reinterpret_cast<std::intptr_t>(stream.handle) : 1; }
+
+bool is_on_gpu(nb::handle object) {
   const nb::object where = nb::getattr(object, "__dlpack_device__", nb::none());
-  if (!where.is_none() && nb::cast<int>(where()[0]) == 2) options["stream"] = -1;  // the launch is on the caller's stream
+  return !where.is_none() && nb::cast<int>(where()[0]) == 2;
+}
+
+nb::object capsule_of(nb::handle object, std::optional<Stream> stream) {
+  nb::dict options;
+  if (stream) options["stream"] = number_of(*stream);
   options["max_version"] = nb::make_tuple(1, 1);
   const nb::object make = object.attr("__dlpack__");
   try {
@@ -81,7 +92,12 @@ void read_dl_tensor(const DlTensor& t, const OperandInfo& operand, TensorView& v
 }
 
 void read_dlpack(nb::handle object, const OperandInfo& operand, TensorView& view, Keepers& keep) {
-  nb::object capsule = capsule_of(object);
+  std::optional<Stream> stream;
+  if (is_on_gpu(object)) {
+    stream = stream_of(keep.stream);
+    keep.asked = true;
+  }
+  nb::object capsule = capsule_of(object, stream);
   const DlTensor* t = nullptr;
   if (PyCapsule_IsValid(capsule.ptr(), "dltensor_versioned")) {
     const auto* m = static_cast<DlManagedVersioned*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor_versioned"));
@@ -96,6 +112,12 @@ void read_dlpack(nb::handle object, const OperandInfo& operand, TensorView& view
   }
   read_dl_tensor(*t, operand, view);
   keep.hold(std::move(capsule));
+}
+
+void tell_stream(std::span<PyObject* const> objects, Stream stream) {
+  for (const nb::handle object : objects)
+    if (!exchange_of(object) && PyObject_HasAttrString(object.ptr(), "__dlpack__") == 1 && is_on_gpu(object))
+      (void)capsule_of(object, stream);
 }
 
 }  // namespace verglas::python

@@ -2,6 +2,7 @@
 #include <nanobind/nanobind.h>
 
 #include <cstdint>
+#include <span>
 
 #include "buffers.hpp"
 
@@ -37,7 +38,10 @@ struct DlManagedVersioned {
 /// Errors   call.dtype, call.operand_device, call.rank
 void read_dl_tensor(const DlTensor& tensor, const OperandInfo& operand, TensorView& view);
 
-/// An object with __dlpack__ and __dlpack_device__; its capsule is kept, not consumed, and asks for no synchronisation.
+/// An object with __dlpack__ and __dlpack_device__; its capsule is kept, not consumed. On a GPU the producer is told the stream
+/// of the call, so that what it has still to do comes first.
 void read_dlpack(nb::handle object, const OperandInfo& operand, TensorView& view, Keepers& keep);
+/// Tells producers that were read by __dlpack__ another stream than they were told.
+void tell_stream(std::span<PyObject* const> objects, Stream stream);
 
 }  // namespace verglas::python

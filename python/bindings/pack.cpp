@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/rules.hpp"
+#include "dlpack.hpp"
 #include "exchange.hpp"
 #include "numeric/convert.hpp"
 
@@ -67,8 +68,9 @@ void Pack::fill(Fill&& add_all) {
   }
 }
 
-Pack::Pack(const PlanFacts& facts, nb::handle buffers, const Overrides& overrides)
+Pack::Pack(const PlanFacts& facts, nb::handle buffers, nb::handle stream, const Overrides& overrides)
     : facts_(facts), count_(facts.plan.operands().size()) {
+  keep_.stream = stream;
   fill([&] {
     if (PyDict_Check(buffers.ptr())) {
       PyObject *key = nullptr, *value = nullptr;
@@ -86,8 +88,9 @@ Pack::Pack(const PlanFacts& facts, nb::handle buffers, const Overrides& override
   });
 }
 
-Pack::Pack(const PlanFacts& facts, PyObject* const* buffers, std::size_t count)
+Pack::Pack(const PlanFacts& facts, PyObject* const* buffers, std::size_t count, nb::handle stream)
     : facts_(facts), count_(facts.plan.operands().size()) {
+  keep_.stream = stream;
   fill([&] {
     take_in_order(buffers, count);
     finish();
@@ -214,11 +217,16 @@ Workspace workspace_of(nb::handle object, Keepers& keep) {
 }
 
 Stream stream_for(nb::handle object, const PlanFacts& facts, std::span<const TensorView> views,
-                  std::span<PyObject* const> objects) {
+                  std::span<PyObject* const> objects, bool asked) {
   if (!object.is_none() || facts.plan.device().type != DeviceType::cuda) return stream_of(object);
   for (std::size_t i = 0; i < views.size(); ++i)
     if (views[i].device.type == DeviceType::cuda)
-      if (const ExchangeType* type = exchange_of(objects[i])) return current_stream(*type, views[i].device);
+      if (const ExchangeType* type = exchange_of(objects[i])) {
+        const Stream stream = current_stream(*type, views[i].device);
+        if (asked && stream.handle) [[unlikely]]
+          tell_stream(objects, stream);
+        return stream;
+      }
   return {};
 }
 
@@ -234,11 +242,11 @@ void run(const PlanFacts& facts, std::span<const TensorView> views, Stream strea
 void execute(const PlanFacts& facts, const Pack& pack, nb::handle workspace, nb::handle stream) {
   Keepers keep;
   const Workspace scratch = workspace_of(workspace, keep);
-  run(facts, pack.views(), stream_for(stream, facts, pack.views(), pack.objects()), scratch);
+  run(facts, pack.views(), stream_for(stream, facts, pack.views(), pack.objects(), pack.asked()), scratch);
 }
 
 void execute(const PlanFacts& facts, nb::handle buffers, nb::handle workspace, nb::handle stream, const Overrides& overrides) {
-  execute(facts, Pack(facts, buffers, overrides), workspace, stream);
+  execute(facts, Pack(facts, buffers, stream, overrides), workspace, stream);
 }
 
 }  // namespace verglas::python

@@ -31,15 +31,17 @@ class Pack {
  public:
   /// From a dict by tensor, uid or name, or from a sequence in the order of operands(). Throws pack.* and call.*.
   /// Operands that an override describes are read by it alone.
-  Pack(const PlanFacts& facts, nb::handle buffers, const Overrides& overrides = {});
+  /// `stream` is that of the call, for producers that have to know.
+  Pack(const PlanFacts& facts, nb::handle buffers, nb::handle stream, const Overrides& overrides = {});
   /// As many buffers as operands, in their order.
-  Pack(const PlanFacts& facts, PyObject* const* buffers, std::size_t count);
+  Pack(const PlanFacts& facts, PyObject* const* buffers, std::size_t count, nb::handle stream);
   Pack(const Pack&) = delete;
   Pack& operator=(const Pack&) = delete;
   ~Pack();
 
   std::span<const TensorView> views() const noexcept { return {views_, count_}; }
   std::span<PyObject* const> objects() const noexcept { return {objects_, count_}; }
+  bool asked() const noexcept { return keep_.asked; }
 
  private:
   template <class Fill>
@@ -71,14 +73,16 @@ Stream stream_of(nb::handle object);
 Workspace workspace_of(nb::handle object, Keepers& keep);
 
 /// The same, where None is the stream on which the plan's tensors are being worked, if they tell: torch's current stream.
+/// asked   some producer was told `object`, and is told anew where the stream is another
 Stream stream_for(nb::handle object, const PlanFacts& facts, std::span<const TensorView> views,
-                  std::span<PyObject* const> objects);
+                  std::span<PyObject* const> objects, bool asked);
 
 /// Runs the plan without the interpreter's lock.
 void run(const PlanFacts& facts, std::span<const TensorView> views, Stream stream, Workspace workspace);
 
 /// Reads the pack and runs the plan.
-void execute(const PlanFacts& facts, nb::handle buffers, nb::handle workspace, nb::handle stream, const Overrides& overrides = {});
+void execute(const PlanFacts& facts, nb::handle buffers, nb::handle workspace, nb::handle stream,
+             const Overrides& overrides = {});
 void execute(const PlanFacts& facts, const Pack& pack, nb::handle workspace, nb::handle stream);
 
 }  // namespace verglas::python

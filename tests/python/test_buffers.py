@@ -244,6 +244,61 @@ def test_cases_a_65_parameters_and_lazy_views(plain, out):
     refused("pack.recorded_output", lambda: graph.execute({a: A, b: B, y: Torch(out.array, requires_grad=True)}), out)
 
 
+class OnAStream(Dlpack):
+    """Says that it lies on a GPU, and keeps what it is told about streams; its memory is the host's."""
+
+    def __init__(self, values):
+        super().__init__(values, device=(2, 0))
+        self.told = []
+
+    def __dlpack__(self, **options):
+        self.told.append(options.pop("stream"))
+        return super().__dlpack__(**options)
+
+
+class Stream:
+    def __init__(self, handle):
+        self.cuda_stream = handle
+
+
+@pytest.mark.parametrize(
+    "given,told", [(None, 1), (0, 1), (1, 1), (2, 2), (0x7F0010, 0x7F0010), (Stream(0), 1), (Stream(99), 99)]
+)
+def test_cases_a_47_a_producer_is_told_the_stream_of_the_call(given, told, plain, out):
+    graph, a, b, y = plain
+    for call in (
+        lambda pack, **more: graph.execute(pack, **more),
+        lambda pack, **more: graph.plan(*pack.values(), **more),
+    ):
+        producer, result = OnAStream(A), OnAStream(out.array)
+        call({a: producer, b: B, y: result}, stream=given)
+        assert producer.told == result.told == [told]
+        assert (out.array == EXACT).all()
+
+
+def test_cases_a_47_a_bound_call_tells_the_stream_of_each_launch(plain, out):
+    graph, _, _, _ = plain
+    producer = OnAStream(A)
+    call = graph.plan.bind(producer, B, out.array)
+    assert producer.told == [1]
+    call()
+    call(stream=None)
+    assert producer.told == [1]
+    call(stream=99)
+    assert producer.told.pop() == 99
+    call.set("a", B.reshape(1, 5, 6)[:, :4])
+    call.set("a", producer)
+    assert producer.told == [1, 1]
+
+
+def test_cases_a_49_an_operand_crosses_once_a_call(plain, out):
+    graph = plain[0]
+    all_of_them = [OnAStream(A), OnAStream(B), OnAStream(out.array)]
+    for calls in range(1, 4):
+        graph.execute(all_of_them)
+        assert [len(one.told) for one in all_of_them] == [calls] * 3
+
+
 def wanted(name):
     if importlib.util.find_spec(name) is None:
         lacking(name, f"{name} is missing")
@@ -269,6 +324,36 @@ def test_jax_arrays(plain, out):
     assert (out.array == EXACT).all()
     untouched = Output((1, 4, 5))
     refused("call.read_only", lambda: graph.execute({a: A, b: B, y: jnp.zeros((1, 4, 5), jnp.float32)}), untouched)
+
+
+@pytest.mark.parametrize("name", ["float32", "float16", "bfloat16", "int8"])
+def test_cases_a_64_jax_arrays_of_every_type_and_transposed(name):
+    jax = wanted("jax")
+    kind = getattr(jax.numpy, name)
+    a, b = (
+        integers((2, 6, 4), 1, np.int32),
+        integers((2, 5, 6), 2, np.int32),
+    )  # a is transposed below, B is (N, K) as kernels have it
+    ours = jax.numpy.asarray(a, kind).transpose(0, 2, 1)
+    graph = verglas.Graph(
+        io_data_type="int8" if name == "int8" else name, compute_data_type="int32" if name == "int8" else "fp32"
+    )
+    ta = graph.tensor_like(ours, name="a")
+    tb = graph.tensor(name="b", dim=(2, 6, 5), stride=(30, 1, 6))
+    y = graph.matmul(ta, tb).set_output(True).set_data_type("int32" if name == "int8" else "fp32")
+    result = np.zeros((2, 4, 5), np.int32 if name == "int8" else np.float32)
+    graph.execute({ta: ours, tb: jax.numpy.asarray(b, kind), y: result})
+    assert (result == a.transpose(0, 2, 1) @ b.transpose(0, 2, 1)).all()
+
+
+def test_jax_arrays_that_are_still_being_computed():
+    jax = wanted("jax")
+    graph, a, b, y = one_matmul(np.zeros((1, 300, 300), np.float32), np.zeros((1, 300, 300), np.float32))
+    grow = jax.jit(lambda x: jax.lax.fori_loop(0, 200, lambda _, v: v @ v * 0 + x, x))
+    values = integers((1, 300, 300), 5)
+    out = Output((1, 300, 300))
+    graph.execute({a: grow(values), b: values, y: out.array})
+    assert (out.array == values @ values).all()
 
 
 def test_tensor_like_takes_type_extents_and_strides():
