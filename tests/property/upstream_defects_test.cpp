@@ -11,20 +11,8 @@
 #include "support/allocations.hpp"
 #include "verglas/verglas.hpp"
 
-// Defects that were mended in the library that this one answers, each as a test of the rule that keeps it out. Rows that have no
-// test here, and why:
-//
-//   row  defect                                        where it stands
-//     1  facts of the build derived anew by each call  bench/host counts instructions against budgets; here: the table does not
-//     change 2  two executors hid wrong paths                 here for one call a rule; calls_test and gpu_calls_test for
-//     generated calls
-//    11  flat scale factor crashed the launch          no block scales yet
-//    14  last axis of an fp4 output pinned to N        no fp4 outputs yet: chain.dtype_not_yet declines
-//    16  guard and checker did not cover each other    tests/refusal: each rule with its nearest legal neighbour
-//    20  modulus of bulk copies derived in two places  gpu_calls_test: the declaration of each layout is served, what it forbids
-//    is not 21  seeds on another stream than the launch       no GPU plan has seeds yet; launch_test: one kernel, on the stream
-//    of the call 22  unknown node type skipped                     the only unknown ones come from files: file.word in
-//    tests/refusal/file
+// Defects that were mended in the library that this one answers, each as a test of the rule that keeps it out, which was seen red
+// without it. docs/field-cases.md has every row, and where those stand that are not here.
 namespace {
 
 using namespace verglas;

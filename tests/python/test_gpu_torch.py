@@ -93,6 +93,27 @@ def test_capture_holds_one_kernel_and_replays_on_new_values():
         assert torch.equal(d, right(a, b))
 
 
+def test_programmatic_launches_wait_for_what_they_read():
+    """Each call reads what the one before wrote, without a word between them; a launch that begins early must not read early."""
+    n = 256
+    graph = verglas.Graph(io_data_type="bf16", device="cuda:0")
+    a = graph.tensor(name="a", dim=(1, n, n), stride=(n * n, n, 1))
+    b = graph.tensor(name="b", dim=(1, n, n), stride=(n * n, 1, n))
+    graph.matmul(a, b).set_output(True).set_name("d")
+    graph.create_execution_plans()
+    records = [graph.get_engine_and_knobs_at_index(i) for i in range(graph.get_execution_plan_count())]
+    programmatic = [i for i, (_, knobs) in enumerate(records) if knobs.get("PROGRAMMATIC") == 1]
+    assert programmatic
+    shift = torch.roll(torch.eye(n, device="cuda"), 1, 0).to(torch.bfloat16)  # a product with it moves columns, exactly
+    start = integers(n, n, seed=9)
+    for index in programmatic[:4]:
+        x, y = start.clone(), torch.empty_like(start)
+        for _ in range(400):
+            graph.execute_plan_at_index([x, shift.t(), y], None, index)
+            graph.execute_plan_at_index([y, shift.t(), x], None, index)
+        assert torch.equal(x, torch.roll(start, -800 % n, 1)) or torch.equal(x, torch.roll(start, 800 % n, 1))
+
+
 def test_threads_share_one_plan():
     plan = plan_of()
     wrong = []
