@@ -111,11 +111,12 @@ run_python() {
   "$python" scripts/count_tests.py --status "$status" "$logs"/python-*.xml
 }
 
-# Ragged extents, every path and a few generated epilogues, under all four tools.
+# Ragged extents, every path, some plans of each and a few generated epilogues, under all four tools.
 run_sanitize() {
-  local tool status=0 filter='Sm90Plain.IsExactForBatches*:Sm90Plain.IsExactWhere*:Sm90Plain.IsZero*:Sm90Epilogue.*'
+  local tool status=0 filter='Sm90Plain.IsExactForBatches*:Sm90Plain.IsExactWhere*:Sm90Plain.IsZeroForEmptyK:Sm90Epilogue.*'
   for tool in memcheck initcheck racecheck synccheck; do
-    echo "sanitize-$tool VERGLAS_REQUIRE=gpu VERGLAS_CASES=${VERGLAS_CASES:-600} compute-sanitizer --tool $tool --error-exitcode 9" \
+    echo "sanitize-$tool VERGLAS_REQUIRE=gpu VERGLAS_PLANS=2 VERGLAS_CASES=${VERGLAS_CASES:-400}" \
+      "compute-sanitizer --tool $tool --error-exitcode 9" \
       "$build/tests/verglas_test_gpu '--gtest_filter=${VERGLAS_SANITIZE_FILTER:-$filter}'"
   done | together || status=1
   grep 'ERROR SUMMARY\|RACECHECK SUMMARY' "$logs"/sanitize-*.log
