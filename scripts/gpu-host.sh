@@ -190,5 +190,5 @@ for stage in "${stages[@]}"; do
   summary+=("$stage $verdict")
 done
 [ -z "${VERGLAS_OUT:-}" ] || tar -C "$logs" --exclude=./cache -czf "$out/logs.tar.gz" .
-(IFS=';'; echo "gpu-host, commit $commit: ${summary[*]}") | sed 's/;/; /g' | tee "$out/gpu-host.txt"
+(IFS=';'; echo "gpu-host, commit $commit: ${summary[*]}") | sed 's/;/; /g' | tee "${VERGLAS_OUT:-$logs}/gpu-host.txt"
 exit $status
