@@ -24,7 +24,8 @@ Tile tile_for(std::int64_t l, std::int64_t m, std::int64_t n, std::int64_t k) no
     return std::max<std::int64_t>(16, ((extent + count - 1) / count + 15) / 16 * 16);
   };
   std::int64_t count_m = parts(std::max<std::int64_t>(m, 1), edge);
-  std::int64_t count_n = parts(std::max<std::int64_t>(n, 1), edge);
+  const std::int64_t rows = std::max<std::int64_t>(parts(m, count_m), 1);
+  std::int64_t count_n = parts(std::max<std::int64_t>(n, 1), std::min(edge * edge / rows, 2 * edge));  // few rows: longer ones
   while (l * count_m * count_n < wanted) {
     const bool can_m = m / (2 * count_m) >= kLeastM;
     const bool can_n = n / (2 * count_n) >= kLeastN;
