@@ -7,7 +7,8 @@
                                                  bench/results/NAME.json and rewrites the blocks
 
 A result file is an object with `rival`, `machine`, `commit`, `command` and `rows`. A row has `m`, `n`, `k`, perhaps `case`, then
-`ours_ms`, `rival_ms`, `ratio` (rival ÷ ours) with `low` and `high`, and `noise`, the ratio of one side against itself.
+`ours_ms`, `rival_ms`, `ratio` (rival ÷ ours) with `low` and `high`, `noise`, the ratio of one side against itself, and perhaps
+`at_most`, what the ratio could be.
 A file with `records` is of bench/device/gemm_probe.cpp: the fastest flavor of the kernel for each shape.
 A file with `runs` is of bench/gpu_host and bench/host/python_call.py: host time of a call beside a bare launch.
 """
@@ -31,18 +32,21 @@ BLOCK = re.compile(r"(<!-- bench ([\w-]+) -->\n).*?(<!-- end bench -->)", re.DOT
 TIMES = " \N{MULTIPLICATION SIGN} "
 
 
-def row_of(row: dict) -> str:
+def row_of(row: dict, bounded: bool) -> str:
     extents = TIMES.join(f"{row[axis]:,}" for axis in ("m", "n", "k"))
     times = f"{row['ours_ms']:.2f} | {row['rival_ms']:.2f} | **{row['ratio']:.2f}** | {row['low']:.2f} to {row['high']:.2f}"
-    return f"| {row.get('case', 'product')} | {extents} | {times} | {row['noise']:.2f} |"
+    bound = f"{row['at_most']:.2f} | " if bounded else ""
+    return f"| {row.get('case', 'product')} | {extents} | {times} | {bound}{row['noise']:.2f} |"
 
 
 def table_of(result: dict) -> str:
     """The figures with all that is needed to make them again."""
     there = result["machine"]
     axes = TIMES.join("MNK")
-    lines = [f"| | {axes} | ours, ms | rival, ms | rival ÷ ours | range | against itself |", "|---|---|--:|--:|--:|--:|--:|"]
-    lines += map(row_of, result["rows"])
+    bounded = all("at_most" in row for row in result["rows"])
+    columns = ["", axes, "ours, ms", "rival, ms", "rival ÷ ours", "range", *(["at most"] if bounded else []), "against itself"]
+    lines = [f"| {' | '.join(columns)} |".replace("|  |", "| |"), "|---|---|" + "--:|" * (len(columns) - 2)]
+    lines += (row_of(row, bounded) for row in result["rows"])
     where = f"{there['processor']}, {there['processors']} processors, {there['system']}"
     return "\n".join([*lines, "", f"`{result['command']}` ({where}; rival: {result['rival']}; commit {result['commit']})"])
 

@@ -5,8 +5,8 @@
 #include <thread>
 #include <vector>
 
-/// Two ways to do one thing, measured in one run: batches of five in turn, order swapped each batch, first batch thrown away. Before
-/// a batch a rest and a call that is not counted: threads of the other side that wait in a loop would take a processor.
+/// Two ways to do one thing, measured in one run: batches of five in turn, order swapped each batch, first batch thrown away.
+/// Before a batch a rest and a call that is not counted: threads of the other side that wait in a loop would take a processor.
 namespace bench {
 
 struct Ratio {
