@@ -21,7 +21,7 @@ def test_fused_graph_and_numpy_compute_the_same(case):
 
 def test_a_measured_row_can_be_reported():
     row = numpy_fused.measure("swiglu", (2, 8, 4), rounds=1)
-    assert report.row_of(row).startswith("| swiglu | 2 \N{MULTIPLICATION SIGN} 8 \N{MULTIPLICATION SIGN} 4 | ")
+    assert report.row_of(row, "at_most" in row).startswith("| swiglu | 2 \N{MULTIPLICATION SIGN} 8 \N{MULTIPLICATION SIGN} 4 | ")
 
 
 def test_a_block_says_when_nothing_was_measured():
