@@ -105,19 +105,20 @@ inline bool is_void(const RoleView& v) noexcept { return v.extent[0] == 0 || v.e
   return far_reach_of(v, slot_bytes);
 }
 
-/// Sorted by stride, each stride passes the reach of the smaller ones.
-[[gnu::noinline]] inline bool is_injective_in_some_order(const RoleView& v) noexcept {
-  std::int64_t s[3], e[3];
+/// Sorted by stride, each stride passes the reach of the smaller ones. Up to four axes.
+[[gnu::noinline]] inline bool is_injective_in_some_order(const std::int64_t* extent, const std::int64_t* stride,
+                                                         int axes) noexcept {
+  std::int64_t s[4], e[4];
   int n = 0;
-  for (int i = 0; i < 3; ++i) {
-    if (v.extent[i] <= 1) continue;
+  for (int i = 0; i < axes; ++i) {
+    if (extent[i] <= 1) continue;
     int at = n++;
-    for (; at > 0 && s[at - 1] > v.stride[i]; --at) {
+    for (; at > 0 && s[at - 1] > stride[i]; --at) {
       s[at] = s[at - 1];
       e[at] = e[at - 1];
     }
-    s[at] = v.stride[i];
-    e[at] = v.extent[i];
+    s[at] = stride[i];
+    e[at] = extent[i];
   }
   std::int64_t reach = 0;
   for (int i = 0; i < n; ++i) {
@@ -132,7 +133,7 @@ inline bool is_injective(const RoleView& v) noexcept {
   std::int64_t reach = 0;
   for (int i = 2; i >= 0; --i) {
     if (v.extent[i] <= 1) continue;
-    if (v.stride[i] <= reach) return is_injective_in_some_order(v);
+    if (v.stride[i] <= reach) return is_injective_in_some_order(v.extent, v.stride, 3);
     reach += (v.extent[i] - 1) * v.stride[i];
   }
   return true;
@@ -143,6 +144,19 @@ inline bool disjoint(const RoleView& x, const RoleView& y) noexcept {
   const auto a = reinterpret_cast<std::uintptr_t>(x.data);
   const auto b = reinterpret_cast<std::uintptr_t>(y.data);
   return a + static_cast<std::uintptr_t>(x.reach) <= b || b + static_cast<std::uintptr_t>(y.reach) <= a;
+}
+
+/// Two stored roles of one layout that together are one tensor with one more axis, of extent 2, and no two elements in one place.
+inline bool interleaved(const RoleFact& f, const RoleView& x, const RoleFact& g, const RoleView& y) noexcept {
+  const auto is_stored = [](const RoleFact& r) { return r.kind == RoleKind::output || r.kind == RoleKind::reduction; };
+  if (!is_stored(f) || !is_stored(g) || f.slot_bytes != g.slot_bytes) return false;
+  for (int i = 0; i < 3; ++i)
+    if (x.extent[i] != y.extent[i] || (x.extent[i] > 1 && x.stride[i] != y.stride[i])) return false;
+  const std::int64_t bytes = x.data < y.data ? y.data - x.data : x.data - y.data;
+  if (bytes % f.slot_bytes != 0) return false;
+  const std::int64_t extent[4] = {x.extent[0], x.extent[1], x.extent[2], 2};
+  const std::int64_t stride[4] = {x.stride[0], x.stride[1], x.stride[2], bytes / f.slot_bytes};
+  return is_injective_in_some_order(extent, stride, 4);
 }
 
 }  // namespace detail
@@ -377,7 +391,8 @@ Status evaluate(const Recipe& r, const Check* list, const Launcher& launcher, co
         break;
       case CheckKind::overlap:
         do {
-          if (!disjoint(roles[c->role], roles[c->other])) [[unlikely]]
+          if (!disjoint(roles[c->role], roles[c->other]) &&
+              !interleaved(facts[c->role], roles[c->role], facts[c->other], roles[c->other])) [[unlikely]]
             return fail([&] {
               const RoleView& x = roles[c->role];
               const RoleView& y = roles[c->other];

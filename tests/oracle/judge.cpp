@@ -385,8 +385,33 @@ class Court {
       if (other == p.tensor || !sized_.count(other) || o.address == 0) continue;
       const std::uint64_t end = b.address + static_cast<std::uint64_t>(*bytes_reached(b));
       const std::uint64_t other_end = o.address + static_cast<std::uint64_t>(*bytes_reached(o));
-      if (b.address < other_end && o.address < end) fault("overlap", p.tensor);
+      if (b.address < other_end && o.address < end && !are_interleaved(p.tensor, other)) fault("overlap", p.tensor);
     }
+  }
+
+  bool is_stored(int index) const {
+    return std::any_of(parts_.begin(), parts_.end(),
+                       [&](const Part& p) { return p.tensor == index && (p.role == Role::dense || p.role == Role::reduction); });
+  }
+
+  /// Two outputs that are the two halves of one tensor, whose axes besides that one they share.
+  bool are_interleaved(int one, int two) const {
+    if (!is_stored(one) || !is_stored(two) || bits_of(tensor(one).format) != bits_of(tensor(two).format)) return false;
+    const auto padded = [](const Buffer& b) {
+      std::vector<std::pair<std::int64_t, std::int64_t>> axes(3 - b.dims.size(), {1, 0});
+      for (std::size_t i = 0; i < b.dims.size(); ++i) axes.emplace_back(b.dims[i], b.dims[i] > 1 ? b.strides[i] : 0);
+      return axes;
+    };
+    const Buffer& x = buffers_.at(one);
+    const Buffer& y = buffers_.at(two);
+    if (padded(x) != padded(y)) return false;
+    const std::int64_t element = bits_of(tensor(one).format) / 8;
+    const auto apart = static_cast<std::int64_t>(std::max(x.address, y.address) - std::min(x.address, y.address));
+    if (apart % element != 0) return false;
+    Dims dims = x.dims, strides = x.strides;
+    dims.push_back(2);
+    strides.push_back(apart / element);
+    return is_injective(dims, strides);
   }
 
   const Graph& graph_;

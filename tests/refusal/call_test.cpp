@@ -167,6 +167,38 @@ REFUSES(call_overlap) {
   EXPECT_EQ(after([](Views& v) { v[Sample::kS].data = static_cast<float*>(v[Sample::kY].data) + 48; }), "");
 }
 
+TEST(Overlap, TwoOutputsOfOneLayoutMayInterleave) {
+  Graph g{{.io_data_type = DataType::fp32}};
+  const Tensor a = g.tensor({.name = "a", .dim = {2, 3, 1}, .stride = {3, 1, 1}});
+  const Tensor b = g.tensor({.name = "b", .dim = {2, 1, 4}, .stride = {4, 4, 1}});
+  Tensor x = g.matmul(a, b);
+  Tensor y = g.relu(x);
+  x.set_name("x").set_output(true);
+  y.set_name("y").set_output(true);
+  const CompiledPlan plan = g.compile();
+  std::vector<float> in(32, -2.0F), out(64, 9.0F);
+  // Columns 0 to 3 of each 8 are x, 4 to 7 are y.
+  const auto half = [&](std::int64_t first) {
+    return TensorView::strided(out.data() + first, DataType::fp32, {2, 3, 4}, {8, 16, 1});
+  };
+  Views views = {TensorView::dense(in.data(), DataType::fp32, {2, 3, 1}), TensorView::dense(in.data(), DataType::fp32, {2, 1, 4}),
+                 half(0), half(4)};
+  plan.run(views);
+  for (std::size_t i = 0; i < 48; ++i) EXPECT_EQ(out[i], 4.0F) << i;
+  EXPECT_EQ(out[48], 9.0F);
+  const auto refused = [&](const TensorView& other) {
+    views[3] = other;
+    return plan.execute(views).code == ErrorCode::invalid_call;
+  };
+  EXPECT_TRUE(refused(half(3))) << "they meet";
+  EXPECT_TRUE(refused(half(0))) << "they are one";
+  EXPECT_TRUE(refused(TensorView::strided(out.data() + 4, DataType::fp32, {2, 3, 4}, {24, 8, 1}))) << "of another layout";
+  views[3] = TensorView::strided(reinterpret_cast<char*>(out.data()) + 18, DataType::fp32, {2, 3, 4}, {8, 16, 1});
+  EXPECT_EQ(plan.execute(views).code, ErrorCode::invalid_call) << "half an element apart";
+  views[3] = half(4);
+  EXPECT_EQ(plan.execute(views).code, ErrorCode::ok);
+}
+
 REFUSES(call_output_alias) {
   EXPECT_EQ(
       after([](Views& v) { v[Sample::kY].stride[1] = 5; }),

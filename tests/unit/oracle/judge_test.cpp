@@ -196,6 +196,28 @@ TEST(OracleJudge, OutputsKeepApart) {
   EXPECT_EQ(broken(kB, [&](Buffer& b) { b.address = a; }), kLegal) << "inputs may share memory";
 }
 
+TEST(OracleJudge, TwoOutputsOfOneLayoutMayInterleave) {
+  Graph g;
+  const int a = g.add(named("a", {3, 5}));
+  const int b = g.add(named("b", {5, 4}));
+  const int x = g.product(a, b, named("x", {3, 4}, true));
+  const int y = g.apply(Pointwise::relu, {x}, named("y", {3, 4}, true));
+  const auto legal = [&](std::uint64_t apart, Dims strides) {
+    std::vector<Binding> call = legal_call(g);
+    Buffer& of_x = call[static_cast<std::size_t>(x)].buffer;
+    Buffer& of_y = call[static_cast<std::size_t>(y)].buffer;
+    of_x.address = 0x9000;
+    of_x.strides = {8, 1};
+    of_y.address = 0x9000 + apart;
+    of_y.strides = std::move(strides);
+    return !judge(g, call).breaks("overlap");
+  };
+  EXPECT_TRUE(legal(16, {8, 1}));
+  EXPECT_FALSE(legal(12, {8, 1}));
+  EXPECT_FALSE(legal(18, {8, 1})) << "half an element";
+  EXPECT_FALSE(legal(16, {9, 1})) << "of another layout";
+}
+
 TEST(OracleJudge, RankTwoIsRankThreeOfOneBatch) {
   for (const bool declared_three : {false, true}) {
     Graph g;
