@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """What the documentation names exists, and what it shows is what the files hold.
 
-In docs/*.md and the pages at the root, in backticks: paths of the tree, ids of rules, symbols with `::` or `()`, and environment
-variables VERGLAS_… must exist; links must lead to files. A code block after `<!-- from PATH -->` must be a run of lines of
-that file (indentation as a whole aside). Every pointwise mode and reduction has its row in docs/numerics.md, the directions in
-docs/design.md are those that are checked, and docs/tool.md has every environment variable.
+In docs/**/*.md and the pages at the root, in backticks: paths of the tree, ids of rules, symbols with `::` or `()`, and
+environment variables VERGLAS_… must exist; links must lead to files. A code block after `<!-- from PATH -->` must be a run of
+lines of that file (indentation as a whole aside). Every pointwise mode and reduction has its row in docs/numerics.md, the
+directions in docs/design.md are those that are checked, and docs/tool.md has every environment variable.
 """
 
 import re
@@ -23,7 +23,7 @@ ELSEWHERE = re.compile(r"^(build|\.venv|~|/|\$|nvidia/|lib(64)?/|GRAPH|bench/res
 FOREIGN = {"find_package", "resolve_conj", "resolve_neg", "size"}
 TOP = ("src", "include", "tests", "docs", "examples", "bench", "scripts", "python", "cmake", ".ci")
 SUFFIX = re.compile(r"\.(cpp|hpp|cuh|c|h|def|in|py|pyi|md|sh|cmake|json|toml|svg)$")
-RULE = re.compile(r"^(graph|chain|plan|call|pack|file|tool|engine|sm90|driver|nvrtc|cublaslt|jit)\.([a-z_0-9]*\*?)$")
+RULE = re.compile(r"^(graph|chain|plan|call|pack|op|file|tool|engine|sm90|driver|nvrtc|cublaslt|jit)\.([a-z_0-9]*\*?)$")
 SYMBOL = re.compile(r"^[A-Za-z_]\w*(::~?[A-Za-z_]\w*)+(\(\))?$|^[A-Za-z_]\w*\(\)$")
 VARIABLE = re.compile(r"^VERGLAS_[A-Z_]+$")
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
@@ -168,7 +168,7 @@ def check_environment():
 
 
 def main():
-    pages = sorted([*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md")])
+    pages = sorted([*(ROOT / "docs").glob("**/*.md"), *ROOT.glob("*.md")])
     wrong = check_modes() + check_directions() + check_environment()
     for page in pages:
         wrong += check_page(page.relative_to(ROOT).as_posix(), page.read_text(encoding="utf-8"))

@@ -1,0 +1,134 @@
+#pragma once
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/rules.hpp"
+#include "verglas/graph.hpp"
+#include "verglas/ops/operation.hpp"
+
+/// What an operation is made of: names of tensors, what they have to look like, and a graph.
+namespace verglas::ops {
+
+inline bool is_given(const TensorView& v) noexcept { return v.dtype != DataType::not_set || v.data != nullptr; }
+
+/// A call as far as it does not depend on addresses and scalars.
+struct Problem {
+  const Definition& definition;
+  std::span<const TensorView> given;
+  const Options& options;
+  std::int64_t m = 0, n = 0, k = 0, l = 0;
+  std::array<TensorView, kMaxTensors> layout{};   ///< of outputs: what they have to be; not set: no such output
+  std::array<std::uint8_t, kMaxTensors> major{};  ///< of matrices: the contiguous axis, 0 or 1
+
+  bool has(int place) const noexcept { return is_given(given[static_cast<std::size_t>(place)]); }
+  const TensorView& at(int place) const noexcept { return given[static_cast<std::size_t>(place)]; }
+  /// "gemm_swiglu, ab12"
+  std::string who(int place) const;
+
+  // What definitions say of inputs; each throws op.*.
+  void require(std::initializer_list<int> places) const;
+  void require_type(int place, std::initializer_list<DataType> types) const;
+  void require_same_type(int place, int other) const;
+  void require_accumulator(std::initializer_list<DataType> types) const;
+  /// A (M, K, L) and B (N, K, L) of one type: they give m, n, k, l.
+  void read_product(int a, int b);
+  /// A matrix of these extents, packed.
+  void read_matrix(int place, std::array<std::int64_t, 3> extent);
+  /// (M, 1, L) in fp32, any strides.
+  void read_column(int place) const;
+
+  // What definitions say of outputs.
+  /// A packed matrix. Its type is that of the tensor passed, else `wanted`, else `otherwise`; so is its major, the option's or
+  /// that of the output `as` where there is one.
+  void make_matrix(int place, std::int64_t columns, DataType wanted, DataType otherwise, std::initializer_list<DataType> types,
+                   int as = -1);
+  void make_column(int place);                    ///< (M, 1, L) in fp32
+  void make_scalar(int place, std::int8_t rank);  ///< one fp32
+};
+
+/// How an operand of the plan is cut out of a tensor.
+enum class Cut : std::uint8_t {
+  a,       ///< (M, K, L) as (L, M, K)
+  b,       ///< (N, K, L) as (L, N, K)
+  full,    ///< (M, N, L) as (L, M, N)
+  column,  ///< (M, 1, L) as (L, M, 1)
+  scalar,  ///< one element as (1, 1, 1)
+  alpha,   ///< no tensor: the call's alpha
+  // One batch at a time: runs of columns take the place of the batch.
+  a_batch,    ///< (M, K) as (1, M, K)
+  b_runs,     ///< every second run of 32 rows: (N / 64, 32, K)
+  pair_runs,  ///< every second run of 32 columns: (N / 64, M, 32)
+  runs,       ///< every run of 32 columns: (N / 32, M, 32)
+};
+
+struct Feed {
+  std::int8_t place = 0;
+  Cut cut = Cut::alpha;
+  std::int8_t part = 0;  ///< which of two runs is the first
+};
+
+/// A graph being written, and where each of its operands comes from.
+class Description {
+ public:
+  explicit Description(const Problem& p) : p_(p) {}
+
+  Tensor input(int place, Cut cut, int part = 0);
+  Tensor alpha();
+  Tensor product(const Tensor& a, const Tensor& b) { return graph.matmul(a, b); }
+  /// Stores `x`, rounded to the type of that output.
+  void store(const Tensor& x, int place, Cut cut, int part = 0);
+  /// max |x| over everything; −∞ over nothing.
+  void store_amax(const Tensor& x, int place);
+  /// Sum over the columns.
+  void store_row_sum(const Tensor& x, int place);
+
+  Graph graph{GraphAttributes{.io_data_type = DataType::fp32}};
+  std::vector<std::pair<std::int64_t, Feed>> feeds;  ///< by uid
+  bool by_batch = false;                             ///< a launch for each batch
+
+ private:
+  Tensor declare(const TensorView& like, const Feed& feed, const std::string& name);
+  void note(const Tensor& t, const Feed& feed) { feeds.emplace_back(t.uid(), feed); }
+  const Problem& p_;
+};
+
+class Definition {
+ public:
+  virtual ~Definition() = default;
+  virtual std::string_view name() const noexcept = 0;
+  virtual std::span<const TensorInfo> tensors() const noexcept = 0;
+  /// Checks the inputs and lays out the outputs.
+  virtual void infer(Problem& p) const = 0;
+  virtual void describe(const Problem& p, Description& d) const = 0;
+};
+
+/// Every operation: an explicit list in src/ops/operation.cpp.
+const Definition& gemm_amax() noexcept;
+const Definition& gemm_swiglu() noexcept;
+const Definition& gemm_srelu() noexcept;
+const Definition& gemm_dsrelu() noexcept;
+
+/// Checks all that can be checked without an address.
+Problem problem_of(const Definition& definition, std::span<const TensorView> tensors, const Options& options);
+/// The view of an operand in batch `batch`, for cuts that go one at a time.
+TensorView cut_out(const TensorView& whole, const Feed& feed, std::int64_t batch) noexcept;
+
+/// What a plan depends on, as bytes.
+using Key = std::array<std::uint8_t, 2 * kMaxTensors + 8>;
+Key key_of(const Problem& p);
+
+/// A compiled plan, and where its operands come from.
+struct Built {
+  Key key{};
+  CompiledPlan plan;
+  std::vector<Feed> feeds;  ///< in the plan's order
+  bool by_batch = false;
+};
+std::shared_ptr<const Built> built_for(const Problem& p);
+void launch(const Built& built, const Problem& p, float alpha, Stream stream);
+
+}  // namespace verglas::ops

@@ -1,0 +1,151 @@
+#include "verglas/ops/operation.hpp"
+
+#include <algorithm>
+
+#include "ops/definition.hpp"
+#include "ops/plan_cache.hpp"
+
+namespace verglas::ops {
+namespace {
+
+using Maker = const Definition& (*)() noexcept;
+constexpr std::array<std::pair<std::string_view, Maker>, 4> kOperations = {
+    {{"gemm_amax", gemm_amax}, {"gemm_swiglu", gemm_swiglu}, {"gemm_srelu", gemm_srelu}, {"gemm_dsrelu", gemm_dsrelu}}};
+
+/// Outputs that a call has to bring along.
+void require_outputs(const Problem& p) {
+  const auto infos = p.definition.tensors();
+  for (std::size_t i = 0; i < infos.size(); ++i)
+    if (infos[i].is_output && !infos[i].is_optional) p.require({static_cast<int>(i)});
+}
+
+std::shared_ptr<const Built> build(const Problem& p, const Key& key) {
+  Description d(p);
+  p.definition.describe(p, d);
+  auto built = std::make_shared<Built>();
+  built->key = key;
+  built->plan = d.graph.compile({.device = p.at(0).device, .deselect_engines = {}});
+  built->by_batch = d.by_batch;
+  for (const OperandInfo& o : built->plan.operands())
+    for (const auto& [uid, feed] : d.feeds)
+      if (uid == o.uid) built->feeds.push_back(feed);
+  return built;
+}
+
+/// Where batches are launched one after another, no launch may find out that a later one would be refused.
+void check_apart(const Problem& p) {
+  const auto end_of = [](const TensorView& v) {
+    std::int64_t last = 0;
+    for (int i = 0; i < v.rank; ++i) {
+      const auto axis = static_cast<std::size_t>(i);
+      if (v.extent[axis] == 0) return static_cast<const char*>(v.data);
+      last += (v.extent[axis] - 1) * v.stride[axis];
+    }
+    return static_cast<const char*>(v.data) + (last + 1) * bytes_of(v.dtype);
+  };
+  const auto infos = p.definition.tensors();
+  for (std::size_t i = 0; i < infos.size(); ++i)
+    for (std::size_t j = 0; j < infos.size(); ++j) {
+      if (i == j || !infos[i].is_output || !is_given(p.given[i]) || !is_given(p.given[j])) continue;
+      if (p.given[i].data < end_of(p.given[j]) && p.given[j].data < end_of(p.given[i]))
+        throw broken(Rule::call_overlap, p.who(static_cast<int>(i)), "bytes that " + std::string(infos[j].name) + " has too",
+                     "memory of its own");
+    }
+}
+
+}  // namespace
+
+std::shared_ptr<const Built> built_for(const Problem& p) {
+  const Key key = key_of(p);
+  if (auto found = plan_cache().find(key)) return found;
+  return plan_cache().put(key, build(p, key));
+}
+
+void launch(const Built& built, const Problem& p, float alpha, Stream stream) {
+  std::array<TensorView, 2 * kMaxTensors> views;
+  const std::int64_t launches = built.by_batch ? p.l : 1;
+  if (launches > 1) check_apart(p);
+  const std::span<const TensorView> used(views.data(), built.feeds.size());
+  for (std::int64_t batch = 0; batch < launches; ++batch) {
+    for (std::size_t i = 0; i < built.feeds.size(); ++i) {
+      const Feed& feed = built.feeds[i];
+      views[i] = feed.cut == Cut::alpha ? TensorView::address(&alpha) : cut_out(p.at(feed.place), feed, batch);
+    }
+    built.plan.run(used, stream);
+  }
+}
+
+Operation Operation::named(std::string_view name) {
+  for (const auto& [known, maker] : kOperations)
+    if (known == name) return Operation(maker());
+  std::string all;
+  for (const std::string_view known : names()) all += (all.empty() ? "" : ", ") + std::string(known);
+  throw broken(Rule::op_name, "operation", "'" + std::string(name) + "'", all);
+}
+
+std::span<const std::string_view> Operation::names() noexcept {
+  static constexpr auto kNames = [] {
+    std::array<std::string_view, kOperations.size()> names;
+    for (std::size_t i = 0; i < names.size(); ++i) names[i] = kOperations[i].first;
+    return names;
+  }();
+  return kNames;
+}
+
+std::string_view Operation::name() const noexcept { return definition_->name(); }
+std::span<const TensorInfo> Operation::tensors() const noexcept { return definition_->tensors(); }
+
+std::vector<TensorView> Operation::outputs(std::span<const TensorView> tensors, const Options& options) const {
+  const Problem p = problem_of(*definition_, tensors, options);
+  return {p.layout.begin(), p.layout.begin() + static_cast<std::ptrdiff_t>(tensors.size())};
+}
+
+CompiledPlan Operation::plan(std::span<const TensorView> tensors, const Options& options) const {
+  const Problem p = problem_of(*definition_, tensors, options);
+  require_outputs(p);
+  return built_for(p)->plan;
+}
+
+void Operation::run(std::span<const TensorView> tensors, const Options& options, float alpha, Stream stream) const {
+  const Problem p = problem_of(*definition_, tensors, options);
+  require_outputs(p);
+  launch(*built_for(p), p, alpha, stream);
+}
+
+Prepared::Prepared(Operation operation, std::span<const TensorView> samples, const Options& options, float alpha)
+    : operation_(operation), samples_(samples.begin(), samples.end()), options_(options), alpha_(alpha) {
+  for (TensorView& v : samples_)
+    if (is_given(v)) v.data = nullptr;
+}
+
+bool Prepared::check_support() {
+  if (is_checked_) return true;
+  operation_.plan(samples_, options_);
+  is_checked_ = true;
+  return true;
+}
+
+void Prepared::compile() {
+  if (built_) return;
+  const Problem p = problem_of(*operation_.definition_, samples_, options_);
+  require_outputs(p);
+  built_ = built_for(p);
+  is_checked_ = true;
+}
+
+void Prepared::execute(std::span<const TensorView> tensors, std::optional<float> alpha, Stream stream) const {
+  if (!built_) throw broken(Rule::plan_stage, std::string(operation_.name()) + " is not compiled yet: call compile()");
+  const Problem p = problem_of(*operation_.definition_, tensors, options_);
+  require_outputs(p);
+  if (key_of(p) != built_->key) {
+    const Problem sample = problem_of(*operation_.definition_, samples_, options_);
+    for (std::size_t i = 0; i < tensors.size(); ++i)
+      if (is_given(tensors[i]) != is_given(samples_[i]) || tensors[i].dtype != samples_[i].dtype || p.major[i] != sample.major[i])
+        throw broken(Rule::op_sample, p.who(static_cast<int>(i)), "another type or major than the sample's", "as the sample");
+    throw broken(Rule::op_sample, std::string(operation_.name()), "another batch, device or alignment than the samples'",
+                 "as the samples");
+  }
+  launch(*built_, p, alpha.value_or(alpha_), stream);
+}
+
+}  // namespace verglas::ops

@@ -1,0 +1,185 @@
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <thread>
+#include <vector>
+
+#include "ops/plan_cache.hpp"
+#include "verglas/verglas.hpp"
+
+// Operations from C++: values against plain loops, and what the cache of plans keeps. tests/python/ops has every type and layout.
+namespace verglas::ops {
+namespace {
+
+/// Small integers, so that every sum is exact.
+std::vector<float> numbers(std::int64_t count, int seed) {
+  std::vector<float> v(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < v.size(); ++i) v[i] = static_cast<float>((static_cast<int>(i) * 7 + seed * 5) % 7 - 3);
+  return v;
+}
+
+struct Sizes {
+  std::int64_t m = 5, n = 64, k = 3, l = 2;
+};
+
+/// k-major matrices, the batch outermost: what a stack of row-major matrices is.
+struct Product {
+  explicit Product(Sizes s) : size(s), a(numbers(s.m * s.k * s.l, 1)), b(numbers(s.n * s.k * s.l, 2)) {}
+  TensorView a_view() {
+    return TensorView::strided(a.data(), DataType::fp32, {size.m, size.k, size.l}, {size.k, 1, size.m * size.k});
+  }
+  TensorView b_view() {
+    return TensorView::strided(b.data(), DataType::fp32, {size.n, size.k, size.l}, {size.k, 1, size.n * size.k});
+  }
+  double at(std::int64_t m, std::int64_t n, std::int64_t l) const {
+    double sum = 0;
+    for (std::int64_t i = 0; i < size.k; ++i)
+      sum += double{a[static_cast<std::size_t>((l * size.m + m) * size.k + i)]} *
+             b[static_cast<std::size_t>((l * size.n + n) * size.k + i)];
+    return sum;
+  }
+  Sizes size;
+  std::vector<float> a, b;
+};
+
+TEST(Operations, AmaxIsOfTheUnroundedProduct) {
+  Product x({});
+  const GemmAmaxResult r = gemm_amax_forward(x.a_view(), x.b_view());
+  double largest = 0;
+  for (std::int64_t l = 0; l < 2; ++l)
+    for (std::int64_t m = 0; m < 5; ++m)
+      for (std::int64_t n = 0; n < 64; ++n) {
+        largest = std::max(largest, std::abs(x.at(m, n, l)));
+        EXPECT_EQ(r.c.data<float>()[(l * 5 + m) * 64 + n], x.at(m, n, l));
+      }
+  EXPECT_EQ(*r.amax.data<float>(), largest);
+}
+
+TEST(Operations, SwigluPairsRunsOf32Columns) {
+  Product x({.m = 3, .n = 192, .k = 4, .l = 3});
+  const GemmSwigluResult r = gemm_swiglu_forward(x.a_view(), x.b_view(), 0.5F, {.c_dtype = DataType::fp32});
+  for (std::int64_t l = 0; l < 3; ++l)
+    for (std::int64_t m = 0; m < 3; ++m) {
+      for (std::int64_t n = 0; n < 192; ++n) ASSERT_EQ(r.ab12.data<float>()[(l * 3 + m) * 192 + n], 0.5 * x.at(m, n, l));
+      for (std::int64_t c = 0; c < 96; ++c) {
+        const double up = 0.5 * x.at(m, 64 * (c / 32) + c % 32, l), gate = 0.5 * x.at(m, 64 * (c / 32) + 32 + c % 32, l);
+        const double want = up * gate / (1 + std::exp(-gate));
+        ASSERT_NEAR(r.c.data<float>()[(l * 3 + m) * 96 + c], want, 1e-5 * std::abs(want)) << c;
+      }
+    }
+}
+
+TEST(Operations, SreluAndItsGradient) {
+  Product x({.m = 4, .n = 6, .k = 3, .l = 1});
+  std::vector<float> prob = {1, 2, -3, 0}, dy = numbers(24, 3);
+  const TensorView p = TensorView::dense(prob.data(), DataType::fp32, {4, 1, 1});
+  const Options fp32{.c_dtype = DataType::fp32, .d_dtype = DataType::fp32};
+  const GemmSreluResult r = gemm_srelu_forward(x.a_view(), x.b_view(), p, 2.0F, fp32);
+  const GemmSreluGradients g =
+      gemm_srelu_backward(x.a_view(), x.b_view(), TensorView::dense(dy.data(), DataType::fp32, {4, 6, 1}), p, 2.0F, fp32);
+  for (std::int64_t m = 0; m < 4; ++m) {
+    double dprob = 0;
+    for (std::int64_t n = 0; n < 6; ++n) {
+      const auto i = static_cast<std::size_t>(m * 6 + n);
+      const double c = 2 * x.at(m, n, 0), relu = std::max(c, 0.0);
+      EXPECT_EQ(r.c.data<float>()[i], c);
+      EXPECT_EQ(r.d.data<float>()[i], relu * relu * prob[static_cast<std::size_t>(m)]);
+      EXPECT_EQ(g.d.data<float>()[i], 2 * relu * dy[i] * prob[static_cast<std::size_t>(m)]);
+      dprob += relu * relu * dy[i];
+    }
+    EXPECT_EQ(g.dprob.data<float>()[m], dprob);
+  }
+}
+
+TEST(Operations, OfNothing) {
+  Product x({.m = 0, .n = 64, .k = 3, .l = 1});
+  EXPECT_EQ(*gemm_amax_forward(x.a_view(), x.b_view()).amax.data<float>(), -std::numeric_limits<float>::infinity());
+  Product zero({.m = 2, .n = 64, .k = 0, .l = 1});
+  const GemmAmaxResult r = gemm_amax_forward(zero.a_view(), zero.b_view());
+  EXPECT_EQ(*r.amax.data<float>(), 0.0F);
+  EXPECT_EQ(r.c.data<float>()[127], 0.0F);
+}
+
+TEST(PlanCache, OnePlanForEverySizeAndScalar) {
+  clear_plan_cache();
+  const std::uint64_t before = plan_cache_statistics().compiled;
+  for (const std::int64_t m : {1, 5, 64})
+    for (const float alpha : {1.0F, 2.0F, -1.0F}) {
+      Product x({.m = m, .n = 64 * m, .k = m, .l = 1});
+      gemm_swiglu_forward(x.a_view(), x.b_view(), alpha);
+    }
+  EXPECT_EQ(plan_cache_statistics().compiled, before + 1);
+  Product x({});
+  gemm_swiglu_forward(x.a_view(), x.b_view(), 1.0F, {.c_dtype = DataType::bf16});
+  EXPECT_EQ(plan_cache_statistics().compiled, before + 2);
+  EXPECT_EQ(plan_cache_statistics().plans, 2U);
+}
+
+TEST(PlanCache, KeepsWhatWasUsedLast) {
+  PlanCache cache(2);
+  const auto key = [](std::uint8_t i) {
+    Key k{};
+    k[0] = i;
+    return k;
+  };
+  cache.put(key(1), std::make_shared<Built>());
+  cache.put(key(2), std::make_shared<Built>());
+  EXPECT_NE(cache.find(key(1)), nullptr);
+  cache.put(key(3), std::make_shared<Built>());
+  EXPECT_NE(cache.find(key(1)), nullptr);
+  EXPECT_EQ(cache.find(key(2)), nullptr);
+  const auto first = cache.find(key(3));
+  EXPECT_EQ(cache.put(key(3), std::make_shared<Built>()), first) << "the first result is kept";
+}
+
+TEST(PlanCache, ServesThreads) {
+  clear_plan_cache();
+  Product x({});
+  const GemmSreluResult want = gemm_srelu_forward(x.a_view(), x.b_view());
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (int t = 0; t < 8; ++t)
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 20; ++i) {
+        if (t == 0) clear_plan_cache();
+        const GemmSreluResult r = gemm_srelu_forward(x.a_view(), x.b_view());
+        wrong += std::memcmp(r.d.data<char>(), want.d.data<char>(), 2 * 5 * 64 * 2) != 0;
+      }
+    });
+  for (std::thread& t : threads) t.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST(Prepared, ChecksCompilesAndRuns) {
+  Product x({});
+  std::vector<float> ab12(640), c(320);
+  const auto view = [](std::vector<float>& v, std::int64_t n) {
+    return TensorView::strided(v.data(), DataType::fp32, {5, n, 2}, {n, 1, 5 * n});
+  };
+  const std::vector<TensorView> tensors = {x.a_view(), x.b_view(), view(ab12, 64), view(c, 32), {}, {}, {}, {}, {}};
+  Prepared op(Operation::named("gemm_swiglu"), tensors, {}, 2.0F);
+  EXPECT_TRUE(op.check_support());
+  op.compile();
+  op.execute(tensors);
+  EXPECT_EQ(ab12[0], 2 * x.at(0, 0, 0)) << "the alpha of the constructor";
+  op.execute(tensors, 3.0F);
+  EXPECT_EQ(ab12[0], 3 * x.at(0, 0, 0));
+}
+
+TEST(Operations, BatchesThatMeetLaterAreRefusedBeforeAnythingIsWritten) {
+  std::vector<float> memory(16384, 7.0F);
+  const auto view = [&](std::int64_t at, std::int64_t r, std::int64_t c) {
+    return TensorView::strided(memory.data() + at, DataType::fp32, {r, c, 2}, {c, 1, r * c});
+  };
+  // The first batch of C lies where the second of A is.
+  const std::vector<TensorView> tensors = {
+      view(0, 2, 32), view(512, 64, 32), view(8192, 2, 64), view(64, 2, 32), {}, {}, {}, {}, {}};
+  EXPECT_THROW(Operation::named("gemm_swiglu").run(tensors), Error);
+  for (const float v : memory) ASSERT_EQ(v, 7.0F);
+}
+
+}  // namespace
+}  // namespace verglas::ops
