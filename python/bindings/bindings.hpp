@@ -11,5 +11,7 @@ void bind_enums(nb::module_& m);
 void bind_plan(nb::module_& m);
 void bind_tensor(nb::module_& m);
 void bind_graph(nb::module_& m);
+void bind_operations(nb::module_& m);
+void bind_xla(nb::module_& m);
 
 }  // namespace verglas::python

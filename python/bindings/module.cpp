@@ -3,10 +3,13 @@
 
 NB_MODULE(_verglas, m) {
   using namespace verglas::python;
+  nb::set_leak_warnings(false);  // torch and JAX keep what is registered with them until after the interpreter looks
   m.attr("__version__") = VERGLAS_VERSION;
   bind_errors(m);
   bind_enums(m);
   bind_tensor(m);
   bind_plan(m);
   bind_graph(m);
+  bind_operations(m);
+  bind_xla(m);
 }

@@ -4,8 +4,12 @@ from verglas._verglas import (
     BoundCall,
     Graph,
     Operand,
+    Operation,
+    OperationOptions,
     Plan,
+    Prepared,
     Tensor,
+    TensorSpec,
     __version__,
     build_plan_policy,
     data_type,
@@ -28,6 +32,18 @@ from verglas.errors import (
     PlanIndexError,
     UnsupportedError,
 )
+from verglas.ops import (
+    _WITH_JAX,
+    GemmAmax,
+    GemmDsrelu,
+    GemmSrelu,
+    GemmSwiglu,
+    TupleDict,
+    gemm_amax_forward,
+    gemm_srelu_backward,
+    gemm_srelu_forward,
+    gemm_swiglu_forward,
+)
 
 __all__ = [
     "BoundCall",
@@ -35,6 +51,10 @@ __all__ = [
     "DriverError",
     "Error",
     "FrozenError",
+    "GemmAmax",
+    "GemmDsrelu",
+    "GemmSrelu",
+    "GemmSwiglu",
     "Graph",
     "InternalError",
     "InvalidCallError",
@@ -42,16 +62,33 @@ __all__ = [
     "IoError",
     "NotABufferError",
     "Operand",
+    "Operation",
+    "OperationOptions",
     "OutOfMemoryError",
     "Plan",
     "PlanIndexError",
+    "Prepared",
     "Tensor",
+    "TensorSpec",
+    "TupleDict",
     "UnsupportedError",
     "__version__",
     "build_plan_policy",
     "data_type",
+    "gemm_amax_forward",
+    "gemm_srelu_backward",
+    "gemm_srelu_forward",
+    "gemm_swiglu_forward",
     "heur_mode",
     "load_plan",
     "pointwise_mode",
     "reduction_mode",
 ]
+
+
+def __getattr__(name: str):
+    if name in _WITH_JAX:
+        from verglas.ops import _jax
+
+        return getattr(_jax, name)
+    raise AttributeError(f"module {__name__} has no attribute {name}")

@@ -1237,3 +1237,94 @@ class Graph:
         """The tensor of that name: of a graph that was read from a file."""
 
     def __repr__(self) -> str: ...
+
+class TensorSpec:
+    """
+    A tensor without memory: extents, strides in elements, type and device.
+    """
+
+    def __init__(
+        self, shape: Sequence[int], data_type: data_type | str | Any, stride: Sequence[int] | None = None, device: str = "cpu"
+    ) -> None: ...
+    @property
+    def shape(self) -> list[int]: ...
+    @property
+    def stride(self) -> list[int]: ...
+    @property
+    def data_type(self) -> data_type: ...
+    @property
+    def device(self) -> str: ...
+
+class OperationOptions:
+    """What the kernel of an operation depends on besides its tensors."""
+
+    def __init__(
+        self,
+        *,
+        ab12_dtype: data_type | str | Any | None = data_type.NOT_SET,
+        c_dtype: data_type | str | Any | None = data_type.NOT_SET,
+        d_dtype: data_type | str | Any | None = data_type.NOT_SET,
+        acc_dtype: data_type | str | Any | None = data_type.NOT_SET,
+        major: str = "n",
+        sf_vec_size: int = 0,
+        mma_tiler_mn: Sequence[int] | None = None,
+        cluster_shape_mn: Sequence[int] | None = None,
+    ) -> None: ...
+
+class Operation:
+    """
+    A ready-made fusion, by its name; `verglas.ops` has a function and a class for each.
+
+    Tensors are passed as a sequence with a place for each of `tensors`: an array, a `TensorSpec` or ``None``.
+    """
+
+    def __init__(self, name: str) -> None: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def tensors(self) -> list[tuple[str, bool, bool]]:
+        """(name, is output, is optional) of each place."""
+
+    def outputs(self, tensors: Sequence, options: OperationOptions = ...) -> list:
+        """
+        A `TensorSpec` at the place of each output that these inputs ask for; checks everything but addresses.
+        """
+
+    def run(self, tensors: Sequence, options: OperationOptions = ..., alpha: float = 1.0, stream: object | None = None) -> None:
+        """
+        Checks everything, then launches a plan from the cache; nothing is written for a call that is refused.
+        """
+
+    def __repr__(self) -> str: ...
+
+class Prepared:
+    """
+    An operation compiled for sample tensors, of which nothing is kept but how they look.
+    """
+
+    def __init__(self, operation: Operation, samples: Sequence, options: OperationOptions = ..., alpha: float = 1.0) -> None: ...
+    def check_support(self) -> bool:
+        """True, or raises what is wrong with the samples."""
+
+    def compile(self) -> None:
+        """Checks, then compiles; the second call does nothing."""
+
+    @property
+    def is_compiled(self) -> bool: ...
+    def execute(self, operation: Operation, tensors: Sequence, alpha: float | None = None, stream: object | None = None) -> None:
+        """
+        Checks everything, then launches. ``None`` as alpha is the constructor's.
+        """
+
+def plan_cache() -> dict:
+    """
+    What the operations' cache of compiled plans holds: plans, limit, and how often one was compiled or found.
+    """
+
+def clear_plan_cache() -> None:
+    """Empties it; plans in use live until their calls are over."""
+
+def xla_target() -> object:
+    """
+    The handler of operations for jax.ffi.register_ffi_target; None where the module was built without JAX's headers.
+    """

@@ -1,0 +1,218 @@
+#include <nanobind/stl/array.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <span>
+
+#include "base/rules.hpp"
+#include "bindings.hpp"
+#include "buffers.hpp"
+#include "dlpack.hpp"
+#include "dtypes.hpp"
+#include "exchange.hpp"
+#include "graph.hpp"
+#include "pack.hpp"
+#include "verglas/ops/operation.hpp"
+
+namespace verglas::python {
+namespace {
+
+using ops::Operation;
+using ops::Options;
+using ops::Prepared;
+
+/// A tensor without memory.
+struct TensorSpec {
+  TensorView view;
+
+  std::vector<std::int64_t> list(const std::array<std::int64_t, kMaxRank>& values) const {
+    return {values.begin(), values.begin() + view.rank};
+  }
+};
+
+TensorSpec make_spec(const std::vector<std::int64_t>& shape, const DataTypeLike& type,
+                     const std::optional<std::vector<std::int64_t>>& stride, std::string_view device) {
+  TensorSpec s;
+  if (shape.size() > kMaxRank || (stride && stride->size() != shape.size()))
+    throw broken(Rule::op_rank, "TensorSpec", std::to_string(shape.size()) + " extents", "8 at most, and as many strides");
+  s.view = {.dtype = type.get(), .rank = static_cast<std::int8_t>(shape.size()), .device = device_from_text(device)};
+  std::int64_t run = 1;
+  for (std::size_t i = shape.size(); i-- > 0;) {
+    s.view.extent[i] = shape[i];
+    s.view.stride[i] = stride ? (*stride)[i] : run;
+    run *= shape[i];
+  }
+  return s;
+}
+
+std::string device_text(const TensorSpec& s) {
+  return s.view.device.type == DeviceType::cuda ? "cuda:" + std::to_string(s.view.device.id) : "cpu";
+}
+
+/// What Python hands over for the places of an operation: None, a TensorSpec or an array.
+class Given {
+ public:
+  /// `stream` is that of the call, for producers that have to know.
+  Given(const Operation& op, const nb::sequence& tensors, nb::handle stream = Py_None) {
+    keep_.stream = stream;
+    const auto infos = op.tensors();
+    std::size_t i = 0;
+    for (nb::handle object : tensors) {
+      TensorView& view = views_.emplace_back();
+      const bool is_output = i < infos.size() && infos[i].is_output;
+      const std::string name(i < infos.size() ? infos[i].name : "tensor");
+      ++i;
+      objects_.push_back(object.ptr());
+      if (object.is_none()) continue;
+      if (TensorSpec* spec = nullptr; nb::try_cast(object, spec) && spec != nullptr)
+        view = spec->view;
+      else
+        read_buffer(object, not_an_operand(name, is_output), view, keep_);
+    }
+  }
+
+  std::span<const TensorView> views() const noexcept { return views_; }
+
+  /// The stream named, or the one on which the producer of a CUDA tensor works now.
+  Stream stream(nb::handle named) const {
+    if (!named.is_none()) return stream_of(named);
+    for (std::size_t i = 0; i < views_.size(); ++i)
+      if (views_[i].device.type == DeviceType::cuda)
+        if (const ExchangeType* type = exchange_of(objects_[i])) {
+          const Stream now = current_stream(*type, views_[i].device);
+          if (keep_.asked && now.handle) tell_stream(objects_, now);
+          return now;
+        }
+    return {};
+  }
+
+ private:
+  std::vector<TensorView> views_;
+  std::vector<PyObject*> objects_;
+  Keepers keep_;
+};
+
+Options make_options(const DataTypeLike& ab12, const DataTypeLike& c, const DataTypeLike& d, const DataTypeLike& acc,
+                     std::string_view major, int sf_vec_size, const std::optional<std::array<int, 2>>& tile,
+                     const std::optional<std::array<int, 2>>& cluster) {
+  if (major != "n" && major != "m") throw broken(Rule::op_option, "major", "'" + std::string(major) + "'", "'n' or 'm'");
+  Options o;
+  o.ab12_dtype = ab12.get();
+  o.c_dtype = c.get();
+  o.d_dtype = d.get();
+  if (acc.get() != DataType::not_set) o.acc_dtype = acc.get();
+  o.major = major == "n" ? ops::Major::n : ops::Major::m;
+  o.sf_vec_size = sf_vec_size;
+  if (tile) o.mma_tiler_mn = *tile;
+  if (cluster) o.cluster_shape_mn = *cluster;
+  return o;
+}
+
+}  // namespace
+
+void bind_operations(nb::module_& m) {
+  using OptionalStride = std::optional<std::vector<std::int64_t>>;
+  using Pair = std::optional<std::array<int, 2>>;
+  const DataTypeLike unset;
+
+  nb::class_<TensorSpec>(m, "TensorSpec", "A tensor without memory: extents, strides in elements, type and device.")
+      .def(
+          "__init__",
+          [](TensorSpec* self, const std::vector<std::int64_t>& shape, const DataTypeLike& type, const OptionalStride& stride,
+             std::string_view device) { new (self) TensorSpec(make_spec(shape, type, stride, device)); },
+          nb::arg("shape"), nb::arg("data_type"), nb::arg("stride").none() = nb::none(), nb::arg("device") = "cpu")
+      .def_prop_ro("shape", [](const TensorSpec& s) { return s.list(s.view.extent); })
+      .def_prop_ro("stride", [](const TensorSpec& s) { return s.list(s.view.stride); })
+      .def_prop_ro("data_type", [](const TensorSpec& s) { return s.view.dtype; })
+      .def_prop_ro("device", device_text);
+
+  nb::class_<Options>(m, "OperationOptions", "What the kernel of an operation depends on besides its tensors.")
+      .def(
+          "__init__",
+          [](Options* self, const DataTypeLike& ab12, const DataTypeLike& c, const DataTypeLike& d, const DataTypeLike& acc,
+             std::string_view major, int sf_vec_size, const Pair& tile,
+             const Pair& cluster) { new (self) Options(make_options(ab12, c, d, acc, major, sf_vec_size, tile, cluster)); },
+          nb::kw_only(), nb::arg("ab12_dtype").none() = unset, nb::arg("c_dtype").none() = unset,
+          nb::arg("d_dtype").none() = unset, nb::arg("acc_dtype").none() = unset, nb::arg("major") = "n",
+          nb::arg("sf_vec_size") = 0, nb::arg("mma_tiler_mn").none() = nb::none(),
+          nb::arg("cluster_shape_mn").none() = nb::none());
+
+  nb::class_<Operation>(m, "Operation", R"(A ready-made fusion, by its name; `verglas.ops` has a function and a class for each.
+
+Tensors are passed as a sequence with a place for each of `tensors`: an array, a `TensorSpec` or ``None``.)")
+      .def(
+          "__init__", [](Operation* self, std::string_view name) { new (self) Operation(Operation::named(name)); },
+          nb::arg("name"))
+      .def_prop_ro("name", &Operation::name)
+      .def_prop_ro(
+          "tensors",
+          [](const Operation& op) {
+            std::vector<std::tuple<std::string, bool, bool>> all;
+            for (const ops::TensorInfo& t : op.tensors()) all.emplace_back(std::string(t.name), t.is_output, t.is_optional);
+            return all;
+          },
+          "(name, is output, is optional) of each place.")
+      .def(
+          "outputs",
+          [](const Operation& op, const nb::sequence& tensors, const Options& options) {
+            const Given given(op, tensors);
+            nb::list all;
+            for (const TensorView& v : op.outputs(given.views(), options))
+              all.append(v.dtype == DataType::not_set ? nb::none() : nb::cast(TensorSpec{v}));
+            return all;
+          },
+          nb::arg("tensors"), nb::arg("options") = Options(),
+          "A `TensorSpec` at the place of each output that these inputs ask for; checks everything but addresses.")
+      .def(
+          "run",
+          [](const Operation& op, const nb::sequence& tensors, const Options& options, float alpha, nb::handle stream) {
+            const Given given(op, tensors, stream);
+            const Stream s = given.stream(stream);
+            const nb::gil_scoped_release unlocked;
+            op.run(given.views(), options, alpha, s);
+          },
+          nb::arg("tensors"), nb::arg("options") = Options(), nb::arg("alpha") = 1.0F, nb::arg("stream").none() = nb::none(),
+          "Checks everything, then launches a plan from the cache; nothing is written for a call that is refused.")
+      .def("__repr__", [](const Operation& op) { return "<verglas.Operation " + std::string(op.name()) + ">"; });
+
+  nb::class_<Prepared>(m, "Prepared", "An operation compiled for sample tensors, of which nothing is kept but how they look.")
+      .def(
+          "__init__",
+          [](Prepared* self, const Operation& op, const nb::sequence& samples, const Options& options, float alpha) {
+            new (self) Prepared(op, Given(op, samples).views(), options, alpha);
+          },
+          nb::arg("operation"), nb::arg("samples"), nb::arg("options") = Options(), nb::arg("alpha") = 1.0F)
+      .def("check_support", &Prepared::check_support, "True, or raises what is wrong with the samples.")
+      .def("compile", &Prepared::compile, "Checks, then compiles; the second call does nothing.")
+      .def_prop_ro("is_compiled", &Prepared::is_compiled)
+      .def(
+          "execute",
+          [](const Prepared& self, const Operation& op, const nb::sequence& tensors, std::optional<float> alpha,
+             nb::handle stream) {
+            const Given given(op, tensors, stream);
+            const Stream s = given.stream(stream);
+            const nb::gil_scoped_release unlocked;
+            self.execute(given.views(), alpha, s);
+          },
+          nb::arg("operation"), nb::arg("tensors"), nb::arg("alpha").none() = nb::none(), nb::arg("stream").none() = nb::none(),
+          "Checks everything, then launches. ``None`` as alpha is the constructor's.");
+
+  m.def(
+      "plan_cache",
+      [] {
+        const ops::CacheStatistics s = ops::plan_cache_statistics();
+        nb::dict d;
+        d["plans"] = s.plans;
+        d["limit"] = s.limit;
+        d["compiled"] = s.compiled;
+        d["found"] = s.found;
+        return d;
+      },
+      "What the operations' cache of compiled plans holds: plans, limit, and how often one was compiled or found.");
+  m.def("clear_plan_cache", &ops::clear_plan_cache, "Empties it; plans in use live until their calls are over.");
+}
+
+}  // namespace verglas::python

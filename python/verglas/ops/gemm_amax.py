@@ -1,0 +1,88 @@
+"""GEMM + amax; docs/ops/gemm_amax.md."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from verglas.ops._operation import PreparedOperation, options_of, run
+from verglas.ops._result import TupleDict
+
+
+def gemm_amax_forward(
+    a_tensor: Any,
+    b_tensor: Any,
+    sfa_tensor: Any = None,
+    sfb_tensor: Any = None,
+    c_major: str = "n",
+    c_dtype: Any = None,
+    acc_dtype: Any = None,
+    mma_tiler_mn: tuple[int, int] = (128, 128),
+    cluster_shape_mn: tuple[int, int] = (1, 1),
+    sf_vec_size: int = 32,
+    stream: Any = None,
+) -> TupleDict:
+    """``c = a · bᵀ`` and the largest magnitude in it, taken in fp32 before c is rounded.
+
+    Parameters
+    ----------
+    a_tensor, b_tensor : array
+        (M, K, L) and (N, K, L), packed, of one type: fp32, fp16, bf16.
+    c_major : str
+        ``"n"`` or ``"m"``: which axis of c is contiguous.
+    c_dtype : data type
+        fp32 when ``None``.
+
+    Returns
+    -------
+    TupleDict
+        c_tensor (M, N, L), amax_tensor (1, 1, 1) in fp32: -inf where c has no element, NaN where c has one.
+    """
+    options = options_of(
+        c_dtype=c_dtype,
+        acc_dtype=acc_dtype,
+        major=c_major,
+        sf_vec_size=sf_vec_size,
+        mma_tiler_mn=mma_tiler_mn,
+        cluster_shape_mn=cluster_shape_mn,
+    )
+    tensors = {"a": a_tensor, "b": b_tensor, "sfa": sfa_tensor, "sfb": sfb_tensor}
+    return run("gemm_amax", tensors, options, ("c_tensor", "amax_tensor"), stream=stream)
+
+
+class GemmAmax(PreparedOperation):
+    """`gemm_amax_forward` with the caller's outputs. amax is written, whatever it held."""
+
+    _operation = "gemm_amax"
+
+    def __init__(
+        self,
+        sample_a: Any,
+        sample_b: Any,
+        sample_sfa: Any,
+        sample_sfb: Any,
+        sample_c: Any,
+        sample_amax: Any,
+        acc_dtype: Any = None,
+        mma_tiler_mn: tuple[int, int] = (128, 128),
+        cluster_shape_mn: tuple[int, int] = (1, 1),
+        sf_vec_size: int = 32,
+    ) -> None:
+        samples = {"a": sample_a, "b": sample_b, "sfa": sample_sfa, "sfb": sample_sfb, "c": sample_c, "amax": sample_amax}
+        options = options_of(
+            acc_dtype=acc_dtype, sf_vec_size=sf_vec_size, mma_tiler_mn=mma_tiler_mn, cluster_shape_mn=cluster_shape_mn
+        )
+        super().__init__(samples, options)
+
+    def execute(  # type: ignore[override]
+        self,
+        a_tensor: Any,
+        b_tensor: Any,
+        sfa_tensor: Any,
+        sfb_tensor: Any,
+        c_tensor: Any,
+        amax_tensor: Any,
+        current_stream: Any = None,
+    ) -> None:
+        """Launches into the outputs given."""
+        tensors = {"a": a_tensor, "b": b_tensor, "sfa": sfa_tensor, "sfb": sfb_tensor, "c": c_tensor, "amax": amax_tensor}
+        self._execute(tensors, None, current_stream)

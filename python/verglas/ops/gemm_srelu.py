@@ -1,0 +1,223 @@
+"""GEMM + squared ReLU, and its gradient; docs/ops/gemm_srelu.md."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from verglas.ops._operation import PreparedOperation, options_of, run
+from verglas.ops._result import TupleDict
+
+
+def gemm_srelu_forward(
+    a_tensor: Any,
+    b_tensor: Any,
+    sfa_tensor: Any = None,
+    sfb_tensor: Any = None,
+    prob_tensor: Any = None,
+    alpha: float = 1.0,
+    c_major: str = "n",
+    c_dtype: Any = None,
+    d_dtype: Any = None,
+    acc_dtype: Any = None,
+    mma_tiler_mn: tuple[int, int] = (256, 256),
+    cluster_shape_mn: tuple[int, int] | None = None,
+    norm_const_tensor: Any = None,
+    sf_vec_size: int = 16,
+    vector_f32: bool = False,
+    stream: Any = None,
+) -> TupleDict:
+    """``c = alpha · a · bᵀ`` and ``d = prob · max(c, 0)²``, the latter of the unrounded c.
+
+    Parameters
+    ----------
+    a_tensor, b_tensor : array
+        (M, K, L) and (N, K, L), packed, of one type: fp32, fp16, bf16.
+    prob_tensor : array
+        (M, 1, L) in fp32, any strides; ones when ``None``.
+    c_major : str
+        ``"n"`` or ``"m"``: which axis of the outputs is contiguous.
+    c_dtype, d_dtype : data type
+        bf16 when ``None``.
+
+    Returns
+    -------
+    TupleDict
+        c_tensor and d_tensor (M, N, L), and None for amax_tensor and sfd_tensor.
+    """
+    options = options_of(
+        c_dtype=c_dtype,
+        d_dtype=d_dtype,
+        acc_dtype=acc_dtype,
+        major=c_major,
+        sf_vec_size=sf_vec_size,
+        mma_tiler_mn=mma_tiler_mn,
+        cluster_shape_mn=cluster_shape_mn,
+        vector_f32=vector_f32,
+    )
+    tensors = {"a": a_tensor, "b": b_tensor, "sfa": sfa_tensor, "sfb": sfb_tensor, "prob": prob_tensor}
+    tensors["norm_const"] = norm_const_tensor
+    return run("gemm_srelu", tensors, options, ("c_tensor", "d_tensor", "amax_tensor", "sfd_tensor"), alpha, stream)
+
+
+def gemm_srelu_backward(
+    a_tensor: Any,
+    b_tensor: Any,
+    c_tensor: Any,
+    sfa_tensor: Any = None,
+    sfb_tensor: Any = None,
+    prob_tensor: Any = None,
+    alpha: float = 1.0,
+    d_major: str = "n",
+    d_dtype: Any = None,
+    acc_dtype: Any = None,
+    mma_tiler_mn: tuple[int, int] = (256, 256),
+    cluster_shape_mn: tuple[int, int] | None = None,
+    norm_const_tensor: Any = None,
+    sf_vec_size: int = 16,
+    vector_f32: bool = False,
+    stream: Any = None,
+) -> TupleDict:
+    """The gradients of `gemm_srelu_forward` where it is squared: ``x = alpha · a · bᵀ`` is computed again.
+
+    ``d = 2 · max(x, 0) · c · prob`` and ``dprob = Σ max(x, 0)² · c`` over the columns.
+
+    Parameters
+    ----------
+    c_tensor : array
+        (M, N, L), packed, fp32, fp16 or bf16: the gradient of the forward d.
+    d_dtype : data type
+        bf16 when ``None``.
+
+    Returns
+    -------
+    TupleDict
+        d_tensor (M, N, L), the gradient of x; dprob_tensor (M, 1, L) in fp32; and None for amax_tensor and sfd_tensor.
+    """
+    options = options_of(
+        d_dtype=d_dtype,
+        acc_dtype=acc_dtype,
+        major=d_major,
+        sf_vec_size=sf_vec_size,
+        mma_tiler_mn=mma_tiler_mn,
+        cluster_shape_mn=cluster_shape_mn,
+        vector_f32=vector_f32,
+    )
+    tensors = {"a": a_tensor, "b": b_tensor, "c": c_tensor, "sfa": sfa_tensor, "sfb": sfb_tensor, "prob": prob_tensor}
+    tensors["norm_const"] = norm_const_tensor
+    return run("gemm_dsrelu", tensors, options, ("d_tensor", "dprob_tensor", "amax_tensor", "sfd_tensor"), alpha, stream)
+
+
+class GemmSrelu(PreparedOperation):
+    """`gemm_srelu_forward` with the caller's outputs."""
+
+    _operation = "gemm_srelu"
+
+    def __init__(
+        self,
+        sample_a: Any,
+        sample_b: Any,
+        sample_c: Any,
+        sample_d: Any,
+        sample_sfa: Any = None,
+        sample_sfb: Any = None,
+        sample_prob: Any = None,
+        sample_sfd: Any = None,
+        sample_amax: Any = None,
+        sample_norm_const: Any = None,
+        alpha: float = 1.0,
+        acc_dtype: Any = None,
+        mma_tiler_mn: tuple[int, int] = (256, 256),
+        cluster_shape_mn: tuple[int, int] | None = None,
+        sf_vec_size: int = 16,
+        vector_f32: bool = False,
+    ) -> None:
+        samples = {"a": sample_a, "b": sample_b, "c": sample_c, "d": sample_d, "sfa": sample_sfa, "sfb": sample_sfb}
+        samples |= {"prob": sample_prob, "sfd": sample_sfd, "amax": sample_amax, "norm_const": sample_norm_const}
+        options = options_of(
+            acc_dtype=acc_dtype,
+            sf_vec_size=sf_vec_size,
+            mma_tiler_mn=mma_tiler_mn,
+            cluster_shape_mn=cluster_shape_mn,
+            vector_f32=vector_f32,
+        )
+        super().__init__(samples, options, alpha)
+
+    def execute(  # type: ignore[override]
+        self,
+        a_tensor: Any,
+        b_tensor: Any,
+        c_tensor: Any,
+        d_tensor: Any,
+        sfa_tensor: Any = None,
+        sfb_tensor: Any = None,
+        prob_tensor: Any = None,
+        sfd_tensor: Any = None,
+        amax_tensor: Any = None,
+        norm_const_tensor: Any = None,
+        alpha: float | None = None,
+        current_stream: Any = None,
+    ) -> None:
+        """Launches into the outputs given; ``alpha=None`` is the constructor's."""
+        tensors = {"a": a_tensor, "b": b_tensor, "c": c_tensor, "d": d_tensor, "sfa": sfa_tensor, "sfb": sfb_tensor}
+        tensors |= {"prob": prob_tensor, "sfd": sfd_tensor, "amax": amax_tensor, "norm_const": norm_const_tensor}
+        self._execute(tensors, alpha, current_stream)
+
+
+class GemmDsrelu(PreparedOperation):
+    """`gemm_srelu_backward` with the caller's outputs. dprob is written, not added to."""
+
+    _operation = "gemm_dsrelu"
+
+    def __init__(
+        self,
+        sample_a: Any,
+        sample_b: Any,
+        sample_c: Any,
+        sample_d: Any,
+        sample_dprob: Any,
+        sample_sfa: Any = None,
+        sample_sfb: Any = None,
+        sample_prob: Any = None,
+        sample_sfd: Any = None,
+        sample_amax: Any = None,
+        sample_norm_const: Any = None,
+        alpha: float = 1.0,
+        acc_dtype: Any = None,
+        mma_tiler_mn: tuple[int, int] = (256, 256),
+        cluster_shape_mn: tuple[int, int] | None = None,
+        sf_vec_size: int = 16,
+        vector_f32: bool = False,
+    ) -> None:
+        samples = {"a": sample_a, "b": sample_b, "c": sample_c, "d": sample_d, "dprob": sample_dprob, "sfa": sample_sfa}
+        samples |= {"sfb": sample_sfb, "prob": sample_prob, "sfd": sample_sfd, "amax": sample_amax}
+        samples["norm_const"] = sample_norm_const
+        options = options_of(
+            acc_dtype=acc_dtype,
+            sf_vec_size=sf_vec_size,
+            mma_tiler_mn=mma_tiler_mn,
+            cluster_shape_mn=cluster_shape_mn,
+            vector_f32=vector_f32,
+        )
+        super().__init__(samples, options, alpha)
+
+    def execute(  # type: ignore[override]
+        self,
+        a_tensor: Any,
+        b_tensor: Any,
+        c_tensor: Any,
+        d_tensor: Any,
+        dprob_tensor: Any,
+        sfa_tensor: Any = None,
+        sfb_tensor: Any = None,
+        prob_tensor: Any = None,
+        sfd_tensor: Any = None,
+        amax_tensor: Any = None,
+        norm_const_tensor: Any = None,
+        alpha: float | None = None,
+        current_stream: Any = None,
+    ) -> None:
+        """Launches into the outputs given; ``alpha=None`` is the constructor's."""
+        tensors = {"a": a_tensor, "b": b_tensor, "c": c_tensor, "d": d_tensor, "dprob": dprob_tensor, "sfa": sfa_tensor}
+        tensors |= {"sfb": sfb_tensor, "prob": prob_tensor, "sfd": sfd_tensor, "amax": amax_tensor}
+        tensors["norm_const"] = norm_const_tensor
+        self._execute(tensors, alpha, current_stream)

@@ -1,0 +1,113 @@
+"""GEMM + SwiGLU; docs/ops/gemm_swiglu.md."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from verglas.ops._operation import PreparedOperation, options_of, run
+from verglas.ops._result import TupleDict
+
+
+def gemm_swiglu_forward(
+    a_tensor: Any,
+    b_tensor: Any,
+    alpha: float = 1.0,
+    c_major: str = "n",
+    ab12_dtype: Any = None,
+    c_dtype: Any = None,
+    acc_dtype: Any = None,
+    mma_tiler_mn: tuple[int, int] = (128, 128),
+    cluster_shape_mn: tuple[int, int] | None = None,
+    sfa_tensor: Any = None,
+    sfb_tensor: Any = None,
+    norm_const_tensor: Any = None,
+    sf_vec_size: int = 16,
+    vector_f32: bool = False,
+    ab12_stages: int = 4,
+    stream: Any = None,
+) -> TupleDict:
+    """``ab12 = alpha · a · bᵀ`` and ``c = up · gate · sigmoid(gate)``, of runs of 32 columns of ab12: up, gate, up, gate, …
+
+    Parameters
+    ----------
+    a_tensor, b_tensor : array
+        (M, K, L) and (N, K, L), packed, of one type: fp32, fp16, bf16. N is a multiple of 64.
+    c_major : str
+        ``"n"`` or ``"m"``: which axis of the outputs is contiguous.
+    ab12_dtype, c_dtype : data type
+        fp32 and fp16 when ``None``.
+
+    Returns
+    -------
+    TupleDict
+        ab12_tensor (M, N, L), c_tensor (M, N/2, L), and None for sfc_tensor and amax_tensor.
+    """
+    options = options_of(
+        ab12_dtype=ab12_dtype,
+        c_dtype=c_dtype,
+        acc_dtype=acc_dtype,
+        major=c_major,
+        sf_vec_size=sf_vec_size,
+        mma_tiler_mn=mma_tiler_mn,
+        cluster_shape_mn=cluster_shape_mn,
+        vector_f32=vector_f32,
+        ab12_stages=ab12_stages,
+    )
+    tensors = {"a": a_tensor, "b": b_tensor, "sfa": sfa_tensor, "sfb": sfb_tensor, "norm_const": norm_const_tensor}
+    return run("gemm_swiglu", tensors, options, ("ab12_tensor", "c_tensor", "sfc_tensor", "amax_tensor"), alpha, stream)
+
+
+class GemmSwiglu(PreparedOperation):
+    """`gemm_swiglu_forward` with the caller's outputs; sample tensors say types, majors and device."""
+
+    _operation = "gemm_swiglu"
+
+    def __init__(
+        self,
+        sample_a: Any,
+        sample_b: Any,
+        sample_ab12: Any,
+        sample_c: Any,
+        alpha: float = 1.0,
+        acc_dtype: Any = None,
+        mma_tiler_mn: tuple[int, int] = (128, 128),
+        cluster_shape_mn: tuple[int, int] | None = None,
+        sample_sfa: Any = None,
+        sample_sfb: Any = None,
+        sample_amax: Any = None,
+        sample_sfc: Any = None,
+        sample_norm_const: Any = None,
+        sf_vec_size: int = 16,
+        vector_f32: bool = False,
+        ab12_stages: int = 4,
+    ) -> None:
+        samples = {"a": sample_a, "b": sample_b, "ab12": sample_ab12, "c": sample_c, "sfa": sample_sfa, "sfb": sample_sfb}
+        samples |= {"amax": sample_amax, "sfc": sample_sfc, "norm_const": sample_norm_const}
+        options = options_of(
+            acc_dtype=acc_dtype,
+            sf_vec_size=sf_vec_size,
+            mma_tiler_mn=mma_tiler_mn,
+            cluster_shape_mn=cluster_shape_mn,
+            vector_f32=vector_f32,
+            ab12_stages=ab12_stages,
+        )
+        super().__init__(samples, options, alpha)
+
+    def execute(  # type: ignore[override]
+        self,
+        a_tensor: Any,
+        b_tensor: Any,
+        ab12_tensor: Any,
+        c_tensor: Any,
+        sfa_tensor: Any = None,
+        sfb_tensor: Any = None,
+        amax_tensor: Any = None,
+        sfc_tensor: Any = None,
+        norm_const_tensor: Any = None,
+        alpha: float | None = None,
+        current_stream: Any = None,
+    ) -> None:
+        """Launches into the outputs given; ``alpha=None`` is the constructor's."""
+        tensors = {"a": a_tensor, "b": b_tensor, "ab12": ab12_tensor, "c": c_tensor, "sfa": sfa_tensor, "sfb": sfb_tensor}
+        tensors |= {"amax": amax_tensor, "sfc": sfc_tensor, "norm_const": norm_const_tensor}
+        self._execute(tensors, alpha, current_stream)

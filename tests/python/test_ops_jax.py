@@ -1,0 +1,206 @@
+"""Operations on JAX' arrays, eagerly and in what JAX compiles, maps and differentiates; on the CPU."""
+
+import ml_dtypes
+import numpy as np
+import ops_oracle as oracle
+import pytest
+import verglas
+from support import lacking
+from verglas import _verglas, ops
+
+try:
+    import jax
+    import jax.numpy as jnp
+except ImportError:
+    lacking("jax", "jax is not installed", module=True)
+if _verglas.xla_target() is None:
+    lacking("jax", "the module was built without JAX' headers", module=True)
+
+F32 = jnp.float32
+TYPES = [np.dtype(np.float32), np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16), np.dtype(ml_dtypes.float8_e4m3fn)]
+
+
+def integers(shape, seed=0, dtype=np.float32):
+    return np.random.default_rng(seed).integers(-3, 4, shape).astype(np.float32).astype(dtype)
+
+
+def operands(m=5, n=64, k=7, batch=1, dtype=np.float32):
+    return integers((m, k, batch), 1, dtype), integers((n, k, batch), 2, dtype)
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("jit", [False, True])
+def test_values(dtype, batch, jit):
+    a, b = operands(batch=batch, dtype=dtype)
+    prob, dy = integers((5, 1, batch), 5), integers((5, 64, batch), 6)
+    wrap = jax.jit if jit else lambda f: f
+    c, amax = wrap(lambda a, b: verglas.gemm_amax_jax_forward(a, b, c_dtype="bf16"))(a, b)
+    np.testing.assert_array_equal(np.asarray(c, np.float64), oracle.product(a, b).astype(ml_dtypes.bfloat16))
+    assert amax.shape == (1, 1, 1) and amax.item() == oracle.amax(a, b)[1]
+    ab12, c = wrap(lambda a, b: ops.gemm_swiglu_jax_forward(a, b, 0.5, c_dtype=F32))(a, b)
+    np.testing.assert_array_equal(ab12, oracle.swiglu(a, b, 0.5)[0])
+    np.testing.assert_allclose(c, oracle.swiglu(a, b, 0.5)[1], rtol=1e-5, atol=1e-6)
+    c, d = wrap(lambda a, b, p: ops.gemm_srelu_jax_forward(a, b, prob_tensor=p, alpha=2.0, d_dtype=F32))(a, b, prob)
+    np.testing.assert_array_equal(d, oracle.srelu(a, b, prob, 2.0)[1])
+    assert c.dtype == jnp.bfloat16
+    d, dprob = wrap(lambda a, b, y, p: ops.gemm_srelu_jax_backward(a, b, y, prob_tensor=p, d_dtype=F32))(a, b, dy, prob)
+    np.testing.assert_array_equal(d, oracle.dsrelu(a, b, dy, prob, 1.0)[0])
+    np.testing.assert_array_equal(dprob, oracle.dsrelu(a, b, dy, prob, 1.0)[1])
+
+
+def test_functions_take_arrays_and_agree_with_numpy_bit_for_bit():
+    a, b = (np.random.default_rng(i).normal(size=s).astype(np.float32) for i, s in enumerate([(33, 40, 1), (128, 40, 1)]))
+    want = ops.gemm_swiglu_forward(a, b, 1.5, c_dtype="bf16")
+    eager = ops.gemm_swiglu_forward(jnp.asarray(a), jnp.asarray(b), 1.5, c_dtype="bf16")
+    jitted = jax.jit(lambda a, b: ops.gemm_swiglu_jax_forward(a, b, 1.5, c_dtype="bf16"))(a, b)
+    assert isinstance(eager.c_tensor, jax.Array) and list(eager.keys()) == list(want.keys()) and eager.sfc_tensor is None
+    for i in range(2):
+        assert np.asarray(eager[i]).tobytes() == np.ascontiguousarray(want[i]).tobytes() == np.asarray(jitted[i]).tobytes()
+
+
+def test_results_pass_through_jit():
+    a, b = map(jnp.asarray, operands())
+    r = jax.jit(lambda a, b: ops.gemm_swiglu_forward(a, b, c_dtype="fp32"))(a, b)
+    assert isinstance(r, ops.TupleDict) and r.amax_tensor is None
+    np.testing.assert_array_equal(r.ab12_tensor, oracle.product(np.asarray(a), np.asarray(b)))
+
+
+def test_cases_a_64_transposed_arrays():
+    a, b = operands()
+    c, _ = jax.jit(lambda a, b: ops.gemm_amax_jax_forward(jnp.transpose(a, (1, 0, 2)), b))(a.transpose(1, 0, 2), b)
+    np.testing.assert_array_equal(c, oracle.product(np.asarray(a), np.asarray(b)))
+    c = ops.gemm_amax_forward(jnp.asarray(a.transpose(1, 0, 2)).transpose(1, 0, 2), jnp.asarray(b)).c_tensor
+    np.testing.assert_array_equal(c, oracle.product(np.asarray(a), np.asarray(b)))
+
+
+@pytest.mark.parametrize("axes", [(0, 0), (0, None), (None, 0), (2, 1)])
+def test_vmap(axes):
+    size = 4
+    full = [integers((size, 5, 7, 2), 1), integers((size, 64, 7, 2), 2)]
+    given = [x if axis == 0 else x[0] if axis is None else np.moveaxis(x, 0, axis) for x, axis in zip(full, axes, strict=True)]
+    each = [x if axis is not None else np.broadcast_to(x[0], x.shape) for x, axis in zip(full, axes, strict=True)]
+    ab12, c = jax.jit(jax.vmap(lambda a, b: ops.gemm_swiglu_jax_forward(a, b, c_dtype=F32), axes))(*given)
+    top, amax = jax.vmap(ops.gemm_amax_jax_forward, axes)(*given)
+    _, d = jax.vmap(lambda a, b: ops.gemm_srelu_jax_forward(a, b, d_dtype=F32), axes)(*given)
+    assert amax.shape == (size, 1, 1, 1)
+    for i in range(size):
+        want = oracle.swiglu(each[0][i], each[1][i], 1.0)
+        np.testing.assert_array_equal(ab12[i], want[0])
+        np.testing.assert_allclose(c[i], want[1], rtol=1e-5, atol=1e-6)
+        np.testing.assert_array_equal(top[i], want[0])
+        assert amax[i].item() == np.abs(want[0]).max()
+        np.testing.assert_array_equal(d[i], np.maximum(want[0], 0) ** 2)
+
+
+def plain(a, b, prob, alpha=1.5):
+    c = alpha * jnp.einsum("mkl,nkl->mnl", a, b)
+    return c, prob * jnp.maximum(c, 0) ** 2
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_gradients(jit):
+    rng = np.random.default_rng(0)
+    a, b, prob = (jnp.asarray(rng.normal(size=s), F32) for s in [(5, 7, 2), (64, 7, 2), (5, 1, 2)])
+    weight = jnp.asarray(rng.normal(size=(2, 5, 64, 2)), F32)
+
+    def loss(function):
+        return lambda *x: sum((w * y).sum() for w, y in zip(weight, function(*x), strict=True))
+
+    def fused(a, b, prob):
+        return ops.gemm_srelu_jax_forward(a, b, prob_tensor=prob, alpha=1.5, c_dtype=F32, d_dtype=F32)
+
+    take = lambda f: (jax.jit if jit else lambda g: g)(jax.grad(loss(f), argnums=(0, 1, 2)))  # noqa: E731
+    for got, want in zip(take(fused)(a, b, prob), take(plain)(a, b, prob), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-3)
+    mapped = jax.vmap(jax.grad(loss(fused)), (0, None, None))(jnp.stack([a, 2 * a]), b, prob)
+    np.testing.assert_allclose(mapped[1], jax.grad(loss(plain))(2 * a, b, prob), rtol=1e-4, atol=1e-3)
+    without = jax.grad(lambda a: ops.gemm_srelu_jax_forward(a, b, d_dtype=F32)[1].sum())(a)
+    want = jax.grad(lambda a: plain(a, b, 1.0, 1.0)[1].sum())(a)
+    np.testing.assert_allclose(without, want, rtol=1e-4, atol=1e-3)
+
+
+def plain_swiglu(a, b, alpha=1.5):
+    ab12 = alpha * jnp.einsum("mkl,nkl->mnl", a, b)
+    m, n, batch = ab12.shape
+    runs = ab12.reshape(m, n // 64, 2, 32, batch)
+    return ab12, (runs[:, :, 0] * jax.nn.silu(runs[:, :, 1])).reshape(m, n // 2, batch)
+
+
+def test_gradients_of_swiglu():
+    rng = np.random.default_rng(0)
+    a, b = (jnp.asarray(rng.normal(size=s), F32) for s in [(5, 7, 2), (128, 7, 2)])
+    weights = [jnp.asarray(rng.normal(size=s), F32) for s in [(5, 128, 2), (5, 64, 2)]]
+
+    def loss(function):
+        return lambda *x: sum((w * y).sum() for w, y in zip(weights, function(*x), strict=True))
+
+    fused = lambda a, b: ops.gemm_swiglu_jax_forward(a, b, 1.5, c_dtype=F32)  # noqa: E731
+    got = jax.jit(jax.grad(loss(fused), argnums=(0, 1)))(a, b)
+    for g, w in zip(got, jax.grad(loss(plain_swiglu), argnums=(0, 1))(a, b), strict=True):
+        np.testing.assert_allclose(g, w, rtol=1e-4, atol=1e-3)
+
+
+def test_there_is_no_gradient_but_the_documented_ones():
+    a, b = map(jnp.asarray, operands())
+    with pytest.raises(Exception, match="differentiat"):
+        jax.grad(lambda a: ops.gemm_amax_jax_forward(a, b)[0].sum())(a)
+
+
+def test_alpha_may_be_an_array_without_a_retrace():
+    a, b = operands()
+    traces = []
+
+    @jax.jit
+    def f(a, b, alpha):
+        traces.append(1)
+        return ops.gemm_swiglu_jax_forward(a, b, alpha)[0]
+
+    for alpha in (1.0, -2.0, 0.5):
+        np.testing.assert_array_equal(f(a, b, jnp.float32(alpha)), alpha * oracle.product(np.asarray(a), np.asarray(b)))
+    assert len(traces) == 1
+
+
+def test_cases_a_67_a_loop_inside_a_program():
+    a, b = operands(n=7)
+    step = lambda i, x: ops.gemm_amax_jax_forward(x, jnp.asarray(b))[0] % 5 + i  # noqa: E731
+    got = jax.jit(lambda a: jax.lax.fori_loop(0, 20, step, a))(a)
+    want = a
+    for i in range(20):
+        want = (oracle.product(want, b) % 5 + i).astype(np.float32)
+    np.testing.assert_array_equal(got, want)
+
+
+def test_refusals_are_raised_while_tracing():
+    a, b = operands()
+    for rule, call in [
+        ("op.extent", lambda a, b: ops.gemm_swiglu_jax_forward(a, b[:32])),
+        ("op.rank", lambda a, b: ops.gemm_amax_jax_forward(a[..., 0], b)),
+        ("op.dtype", lambda a, b: ops.gemm_amax_jax_forward(a, b.astype(jnp.bfloat16))),
+        ("op.missing", lambda a, b: ops.gemm_amax_jax_forward(a, b, sfa_tensor=a)),
+        ("op.not_yet", lambda a, b: ops.gemm_srelu_jax_forward(a, b, d_dtype="float8_e4m3fn")),
+    ]:
+        with pytest.raises(verglas.Error) as caught:
+            jax.eval_shape(call, a, b)
+        assert caught.value.rule == rule
+    with pytest.raises(ValueError, match="a stream"):
+        ops.gemm_amax_forward(jnp.asarray(a), jnp.asarray(b), stream=1)
+    with pytest.raises(ValueError, match=r"op\.framework"):
+        ops.gemm_amax_forward(jnp.asarray(a), b)
+
+
+def test_a_class_refuses_to_write_into_a_jax_array():
+    a, b = operands()
+    out = jnp.zeros((5, 64, 1), F32)
+    op = ops.GemmAmax(a, b, None, None, out, np.zeros((1, 1, 1), np.float32))
+    with pytest.raises(ValueError, match=r"call\.read_only"):
+        op(a, b, None, None, out, np.zeros((1, 1, 1), np.float32))
+    assert (out == 0).all()
+
+
+def test_sharded_rows():
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("m",))
+    rows, everywhere = jax.sharding.PartitionSpec("m"), jax.sharding.PartitionSpec()
+    f = jax.shard_map(ops.gemm_amax_jax_forward, mesh=mesh, in_specs=(rows, everywhere), out_specs=(rows, rows), check_vma=False)
+    a, b = operands()
+    np.testing.assert_array_equal(jax.jit(f)(a, b)[0], oracle.product(np.asarray(a), np.asarray(b)))

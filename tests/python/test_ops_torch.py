@@ -1,0 +1,181 @@
+"""Operations as torch's custom operators: values, fakes, autograd, compilation, views whose bytes are not their values."""
+
+import sys
+
+import numpy as np
+import ops_oracle as oracle
+import pytest
+import verglas
+from ops_oracle import matrix
+from support import lacking
+from verglas import ops
+
+try:
+    import torch
+except ImportError:
+    lacking("torch", "torch is not installed", module=True)
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+
+
+def tensor(array, dtype=torch.float32):
+    """With the strides of the array."""
+    order = np.argsort([-s for s in array.strides], kind="stable")
+    dense = torch.from_numpy(np.ascontiguousarray(array.transpose(order))).to(dtype)
+    return dense.permute(*np.argsort(order).tolist())
+
+
+def operands(m=5, n=64, k=7, batch=2, dtype=torch.float32, **options):
+    a = matrix((m, k, batch), np.float32, seed=1)
+    b = matrix((n, k, batch), np.float32, seed=2)
+    return a, b, tensor(a, dtype), tensor(b, dtype)
+
+
+def probabilities(m=5, batch=2):
+    prob = matrix((m, 1, batch), np.float32, "n", 5)
+    return prob, tensor(prob)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("major", "nm")
+def test_values_and_layouts(dtype, major):
+    a, b, ta, tb = operands(dtype=dtype)
+    prob, tprob = probabilities()
+    dy = matrix((5, 64, 2), np.float32, major, 6)
+    r = ops.gemm_swiglu_forward(ta, tb, 0.5, c_major=major, c_dtype=torch.float32)
+    x = ops.gemm_amax_forward(ta, tb, c_major=major, c_dtype=torch.float16)
+    s = ops.gemm_srelu_forward(ta, tb, prob_tensor=tprob, c_major=major, d_dtype="fp32")
+    g = ops.gemm_srelu_backward(ta, tb, tensor(dy), prob_tensor=tprob, d_major=major, d_dtype=torch.float32)
+    np.testing.assert_array_equal(r.ab12_tensor.numpy(), oracle.swiglu(a, b, 0.5)[0])
+    np.testing.assert_allclose(r.c_tensor.numpy(), oracle.swiglu(a, b, 0.5)[1], rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(x.c_tensor.numpy(), oracle.product(a, b))
+    assert x.amax_tensor.item() == oracle.amax(a, b)[1] and x.amax_tensor.shape == (1, 1, 1)
+    np.testing.assert_array_equal(s.d_tensor.numpy(), oracle.srelu(a, b, prob, 1.0)[1])
+    np.testing.assert_array_equal(g.d_tensor.numpy(), oracle.dsrelu(a, b, dy, prob, 1.0)[0])
+    np.testing.assert_array_equal(g.dprob_tensor.numpy(), oracle.dsrelu(a, b, dy, prob, 1.0)[1])
+    assert x.c_tensor.dtype == torch.float16 and s.c_tensor.dtype == torch.bfloat16
+    assert r.sfc_tensor is None and list(r.keys())[3] == "amax_tensor"
+    want = (64, 1, 320) if major == "n" else (1, 5, 320)
+    for out in (r.ab12_tensor, x.c_tensor, s.c_tensor, s.d_tensor, g.d_tensor):
+        assert out.stride() == want
+
+
+def cases():
+    _, _, a, b = operands()
+    _, prob = probabilities()
+    dy = tensor(matrix((5, 64, 2), np.float32, "n", 6))
+    f32, bf16 = torch.float32, torch.bfloat16
+    return {
+        "gemm_amax": (a, b, bf16),
+        "gemm_swiglu": (a, b, 0.5, f32, bf16, "m"),
+        "gemm_srelu": (a, b, prob, 2.0, bf16, f32),
+        "gemm_dsrelu": (a, b, dy, prob, 2.0, f32, "m"),
+    }
+
+
+@pytest.mark.parametrize("name", cases())
+def test_opcheck(name):
+    operator = getattr(torch.ops.verglas, name).default
+    torch.library.opcheck(operator, cases()[name])
+
+
+@pytest.mark.parametrize("name", ["gemm_swiglu", "gemm_srelu"])
+def test_opcheck_with_gradients(name):
+    arguments = [x.clone().requires_grad_() if isinstance(x, torch.Tensor) else x for x in cases()[name]]
+    torch.library.opcheck(getattr(torch.ops.verglas, name).default, tuple(arguments))
+
+
+def plain_srelu(a, b, prob, alpha):
+    c = alpha * torch.einsum("mkl,nkl->mnl", a, b)
+    return c, prob * torch.relu(c) ** 2
+
+
+def plain_swiglu(a, b, alpha):
+    ab12 = alpha * torch.einsum("mkl,nkl->mnl", a, b)
+    m, n, batch = ab12.shape
+    up, gate = ab12.reshape(m, n // 64, 2, 32, batch).unbind(2)
+    return ab12, (up * torch.nn.functional.silu(gate)).reshape(m, n // 2, batch)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_gradients_are_those_of_plain_torch(which):
+    torch.manual_seed(0)
+    a, b, prob = torch.randn(2, 5, 7), torch.randn(2, 64, 7) / 3, torch.randn(2, 5, 1)
+    a, b, prob = (x.permute(1, 2, 0).detach().requires_grad_() for x in (a, b, prob))
+    for fused, plain, inputs in [
+        (
+            lambda: ops.gemm_srelu_forward(a, b, prob_tensor=prob, alpha=1.5, c_dtype="fp32", d_dtype="fp32"),
+            plain_srelu,
+            (a, b, prob),
+        ),
+        (lambda: ops.gemm_swiglu_forward(a, b, 1.5, c_dtype="fp32"), plain_swiglu, (a, b)),
+    ]:
+        weight = torch.randn(64 if which == 0 or plain is plain_srelu else 32)[None, :, None]
+        got = torch.autograd.grad((list(fused())[which] * weight).sum(), inputs, allow_unused=True, materialize_grads=True)
+        want = torch.autograd.grad((plain(*inputs, 1.5)[which] * weight).sum(), inputs, allow_unused=True, materialize_grads=True)
+        for g, w in zip(got, want, strict=True):
+            torch.testing.assert_close(g, w, rtol=1e-4, atol=1e-4)
+
+
+def test_no_gradient_where_there_is_no_formula():
+    _, _, a, b = operands()
+    c = ops.gemm_amax_forward(a.requires_grad_(), b).c_tensor
+    with pytest.raises(RuntimeError, match="autograd"):
+        c.sum().backward()
+    with torch.no_grad():
+        assert not ops.gemm_amax_forward(a, b).c_tensor.requires_grad
+
+
+def test_compiles_without_a_break():
+    _, _, a, b = operands()
+    _, prob = probabilities()
+
+    def model(a, b, prob):
+        d = ops.gemm_srelu_forward(a, b, prob_tensor=prob, d_dtype=torch.float32)["d_tensor"]
+        return verglas.gemm_swiglu_forward(a, b, c_dtype=torch.float32)[1].sum() + d.sum()
+
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(a, b, prob), model(a, b, prob))
+    a.requires_grad_()
+    compiled(a, b, prob).backward()
+    got = a.grad.clone()
+    a.grad = None
+    model(a, b, prob).backward()
+    torch.testing.assert_close(got, a.grad)
+
+
+def test_cases_a_65_views_whose_bytes_are_not_their_values():
+    a, b, ta, tb = operands()
+    negative = torch._neg_view(ta)
+    np.testing.assert_array_equal(ops.gemm_amax_forward(negative, tb).c_tensor.numpy(), oracle.product(-a, b))
+    parameter = torch.nn.Parameter(tb)
+    np.testing.assert_array_equal(ops.gemm_amax_forward(ta, parameter).c_tensor.detach().numpy(), oracle.product(a, b))
+    out, amax = torch.empty(2, 5, 64).permute(1, 2, 0), torch.empty(1, 1, 1)
+    op = ops.GemmAmax(ta, parameter, None, None, out, amax)
+    op(ta, parameter, None, None, out, amax)
+    np.testing.assert_array_equal(out.numpy(), oracle.product(a, b))
+    with pytest.raises(ValueError, match=r"pack\.lazy_view"):
+        op(negative, parameter, None, None, out, amax)
+    with pytest.raises(ValueError, match=r"pack\.recorded_output"):
+        op(ta, tb, None, None, out.requires_grad_(), amax)
+
+
+def test_frameworks_do_not_mix_and_jax_is_not_loaded():
+    a, _, _, tb = operands()
+    with pytest.raises(ValueError, match=r"op\.framework"):
+        ops.gemm_amax_forward(a, tb)
+    assert "jax" not in sys.modules or "test_ops_jax" in sys.modules
+
+
+def test_refusals_have_the_same_rules():
+    _, _, a, b = operands()
+    for rule, call in [
+        ("op.rank", lambda: ops.gemm_amax_forward(a[..., 0], b)),
+        ("op.dtype", lambda: ops.gemm_amax_forward(a, b.double().half())),
+        ("op.layout", lambda: ops.gemm_amax_forward(a[:, ::2], b[:, ::2])),
+        ("op.option", lambda: ops.gemm_amax_forward(a, b, acc_dtype=torch.bfloat16)),
+        ("op.not_yet", lambda: ops.gemm_amax_forward(a, b, sfa_tensor=a, sfb_tensor=b)),
+    ]:
+        with pytest.raises(verglas.Error) as caught:
+            call()
+        assert caught.value.rule == rule
