@@ -1,0 +1,200 @@
+"""cuDNN's front-end names: ``import verglas.compat.cudnn as cudnn`` runs scripts that use what docs/compat-cudnn.md lists.
+
+A graph runs on CUDA device 0 where torch has been imported and sees one, else on the CPU. Architectures in names mean nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from verglas import Error as _Error
+from verglas import Graph as _Graph
+from verglas import Tensor as _Tensor
+from verglas import UnsupportedError as _UnsupportedError
+from verglas import build_plan_policy, data_type, heur_mode, reduction_mode
+from verglas import ops as _ops
+from verglas import pointwise_mode as _pointwise_mode
+from verglas.ops import TupleDict
+
+__version__ = "1.28.0"  # whose names and argument order these are
+
+tensor = _Tensor
+cudnnGraphNotSupportedError = _UnsupportedError
+cudnnError = _Error
+
+
+def backend_version() -> int:
+    """The backend whose vocabulary is followed, as cuDNN counts; there is none behind it."""
+    return 92200
+
+
+def backend_version_string() -> str:
+    """`backend_version` with points."""
+    return "9.22.0"
+
+
+class _Modes(type):
+    """cuDNN ends its activations in _FWD."""
+
+    def __getattr__(cls, name: str) -> _pointwise_mode:
+        try:
+            return _pointwise_mode[name.removesuffix("_FWD")]
+        except KeyError:
+            raise AttributeError(f"no pointwise mode {name}") from None
+
+    def __iter__(cls):
+        return iter(_pointwise_mode)
+
+    def __getitem__(cls, name: str) -> _pointwise_mode:
+        try:
+            return getattr(cls, name)
+        except AttributeError:
+            raise KeyError(name) from None
+
+
+class pointwise_mode(metaclass=_Modes):
+    """Elementwise functions: ``RELU_FWD`` and ``RELU`` are one."""
+
+
+class Handle:
+    """A stream; what `create_handle` answers and `execute` takes."""
+
+    def __init__(self) -> None:
+        self.cuda_stream = 0
+
+
+def create_handle() -> Handle:
+    """A handle with the default stream."""
+    return Handle()
+
+
+def set_stream(handle: Handle, stream: Any) -> None:
+    """Calls with this handle run on that stream: an address, or an object with ``cuda_stream``."""
+    handle.cuda_stream = stream if isinstance(stream, int) else getattr(stream, "cuda_stream", stream)
+
+
+def get_stream(handle: Handle) -> Any:
+    """The stream of `set_stream`."""
+    return handle.cuda_stream
+
+
+def destroy_handle(handle: Handle) -> None:
+    """There is nothing to free."""
+
+
+_MISSING_METHODS = frozenset(
+    """adalayernorm adalayernorm_backward batchnorm batchnorm_backward batchnorm_inference block_scale_dequantize
+    block_scale_quantize concatenate conv_dgrad conv_fprop conv_wgrad deserialize diagonal_band_mask
+    genstats get_behavior_notes get_behavior_notes_for_plan_at_index get_numeric_notes instancenorm instancenorm_backward
+    layernorm layernorm_backward moe_grouped_matmul paged_cache_load
+    query_tensor_attributes_of_uid reshape resample rmsnorm rmsnorm_backward rng sdpa sdpa_backward sdpa_fp8
+    sdpa_fp8_backward sdpa_mxfp8 select_behavior_notes deselect_behavior_notes select_numeric_notes deselect_numeric_notes
+    serialize slice transpose update_cuda_graph populate_cuda_graph warmup""".split()
+)
+
+
+def _default_device() -> str:
+    torch = sys.modules.get("torch")
+    return "cuda:0" if torch is not None and torch.cuda.is_available() else "cpu"
+
+
+class pygraph(_Graph):
+    """`verglas.Graph` with cuDNN's constructor.
+
+    ``handle``, ``sm_count``, ``sm_version`` and ``kernel_cache`` are accepted and have no effect; ``device`` names another device
+    than the default.
+    """
+
+    def __init__(
+        self,
+        io_data_type: Any = data_type.NOT_SET,
+        intermediate_data_type: Any = data_type.NOT_SET,
+        compute_data_type: Any = data_type.NOT_SET,
+        name: str = "",
+        handle: Handle | None = None,
+        sm_count: int | None = None,
+        sm_version: int | None = None,
+        kernel_cache: Any = None,
+        is_dynamic_shape_enabled: bool = False,
+        is_override_shape_enabled: bool = False,
+        *,
+        device: str | None = None,
+    ) -> None:
+        super().__init__(
+            name=name,
+            io_data_type=io_data_type,
+            intermediate_data_type=intermediate_data_type,
+            compute_data_type=compute_data_type,
+            device=device or _default_device(),
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _MISSING_METHODS:
+            raise NotImplementedError(f"pygraph.{name} is not there yet")
+        raise AttributeError(f"pygraph has no attribute {name}")
+
+
+GemmAmaxSm100 = _ops.GemmAmax
+GemmSwigluSm100 = _ops.GemmSwiglu
+GemmSreluSm100 = _ops.GemmSrelu
+GemmDsreluSm100 = _ops.GemmDsrelu
+gemm_amax_wrapper_sm100 = _ops.gemm_amax_forward
+gemm_swiglu_wrapper_sm100 = _ops.gemm_swiglu_forward
+gemm_srelu_wrapper_sm100 = _ops.gemm_srelu_forward
+gemm_dsrelu_wrapper_sm100 = _ops.gemm_srelu_backward
+
+_MISSING = frozenset(
+    """Graph BSA DSA NSA GemmProjRopeMxfp8Bf16InSm100 GemmProjRopeMxfp8Mxfp8InSm100
+    gemm_proj_rope_mxfp8_wrapper_sm100 gemm_proj_rope_mxfp8_jax_sm100
+    grouped_gemm_wrapper_sm100 grouped_gemm_glu_wrapper_sm100 grouped_gemm_dglu_wrapper_sm100 grouped_gemm_wgrad_wrapper_sm100
+    grouped_gemm_quant_wrapper_sm100 grouped_gemm_srelu_wrapper_sm100 grouped_gemm_dsrelu_wrapper_sm100
+    grouped_gemm_swiglu_wrapper_sm100 grouped_gemm_dswiglu_wrapper_sm100
+    discrete_grouped_gemm_swiglu_wrapper_sm100 discrete_grouped_gemm_dswiglu_wrapper_sm100
+    rmsnorm_rht_amax_wrapper_sm100 convolution_mode diagonal_alignment moe_grouped_matmul_mode norm_forward_phase
+    tensor_reordering create_kernel_cache graph jit scaled_dot_product_attention wrapper experimental""".split()
+)
+
+__all__ = [
+    "GemmAmaxSm100",
+    "GemmDsreluSm100",
+    "GemmSreluSm100",
+    "GemmSwigluSm100",
+    "Handle",
+    "TupleDict",
+    "backend_version",
+    "backend_version_string",
+    "build_plan_policy",
+    "create_handle",
+    "cudnnError",
+    "cudnnGraphNotSupportedError",
+    "data_type",
+    "destroy_handle",
+    "gemm_amax_wrapper_sm100",
+    "gemm_dsrelu_wrapper_sm100",
+    "gemm_srelu_wrapper_sm100",
+    "gemm_swiglu_wrapper_sm100",
+    "get_stream",
+    "heur_mode",
+    "pointwise_mode",
+    "pygraph",
+    "reduction_mode",
+    "set_stream",
+    "tensor",
+]
+
+
+_WITH_JAX = {
+    "gemm_amax_jax_sm100": "gemm_amax_jax_forward",
+    "gemm_dsrelu_jax_sm100": "gemm_srelu_jax_backward",
+    "gemm_srelu_jax_sm100": "gemm_srelu_jax_forward",
+    "gemm_swiglu_jax_sm100": "gemm_swiglu_jax_forward",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _WITH_JAX:  # JAX is imported now
+        return getattr(_ops, _WITH_JAX[name])
+    if name in _MISSING:
+        raise NotImplementedError(f"cudnn.{name} is not there yet")
+    raise AttributeError(f"module {__name__} has no attribute {name}")

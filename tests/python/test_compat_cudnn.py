@@ -1,0 +1,207 @@
+"""verglas.compat.cudnn: short scripts in cuDNN's style, and the table of docs/compat-cudnn.md against the module."""
+
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import ops_oracle as oracle
+import pytest
+import verglas
+import verglas.compat.cudnn as cudnn
+from ops_oracle import BF16, matrix
+from support import integers
+
+PAGE = Path(__file__).resolve().parents[2] / "docs/compat-cudnn.md"
+ROWS = re.findall(r"^\| (`[^|]+`) \| (here|here, with JAX|missing) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+STATES = {name: state for names, state in ROWS for name in re.findall(r"`([\w.]+)`", names)}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_the_table_is_true(name):
+    owner, attribute = (cudnn.pygraph(), name.removeprefix("pygraph.")) if name.startswith("pygraph.") else (cudnn, name)
+    if STATES[name] == "missing":
+        with pytest.raises(NotImplementedError, match=attribute):
+            getattr(owner, attribute)
+    elif STATES[name] == "here, with JAX":
+        pytest.importorskip("jax")
+        assert callable(getattr(owner, attribute))
+    else:
+        assert hasattr(type(owner) if name.startswith("pygraph.") else owner, attribute)
+
+
+def test_the_table_is_whole():
+    methods = {f"pygraph.{name}" for name in (*cudnn._MISSING_METHODS, *vars(verglas.Graph)) if not name.startswith("_")}
+    assert set(STATES) == {*cudnn.__all__, *cudnn._MISSING, *cudnn._WITH_JAX, *methods}
+
+
+def test_names_that_cudnn_has_not_either():
+    with pytest.raises(AttributeError, match="gemm_nonsense"):
+        cudnn.gemm_nonsense  # noqa: B018
+    with pytest.raises(AttributeError, match="nonsense"):
+        cudnn.pygraph().nonsense  # noqa: B018
+    with pytest.raises(NotImplementedError, match="sdpa"):
+        cudnn.pygraph().sdpa()
+
+
+def test_script_matmul_bias_relu():
+    handle = cudnn.create_handle()
+    x, w, bias = integers((1, 16, 32)), integers((1, 32, 24), 1), integers((1, 1, 24), 2)
+    graph = cudnn.pygraph(
+        handle=handle,
+        name="layer",
+        io_data_type=cudnn.data_type.FLOAT,
+        intermediate_data_type=cudnn.data_type.FLOAT,
+        compute_data_type=cudnn.data_type.FLOAT,
+    )
+    X, W, B = graph.tensor_like(x), graph.tensor_like(w), graph.tensor_like(bias)
+    product = graph.matmul(name="matmul", A=X, B=W)
+    shifted = graph.bias(name="bias", input=product, bias=B)
+    Y = graph.relu(name="relu", input=shifted)
+    Y.set_output(True).set_data_type(cudnn.data_type.FLOAT)
+    graph.validate()
+    graph.build_operation_graph()
+    graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+    graph.check_support()
+    graph.build_plans(cudnn.build_plan_policy.HEURISTICS_CHOICE)
+    y, workspace = np.empty((1, 16, 24), np.float32), np.empty(max(graph.get_workspace_size(), 1), np.uint8)
+    graph.execute({X: x, W: w, B: bias, Y: y}, workspace, handle=handle)
+    cudnn.destroy_handle(handle)
+    np.testing.assert_array_equal(y, np.maximum(x @ w + bias, 0))
+
+
+def test_script_mixed_precision():
+    a, b = integers((2, 8, 16), dtype=np.int8), integers((2, 16, 8), 1, BF16)
+    graph = cudnn.pygraph(io_data_type=cudnn.data_type.BFLOAT16, compute_data_type=cudnn.data_type.FLOAT)
+    A = graph.tensor(name="A", dim=[2, 8, 16], stride=[128, 16, 1], data_type=cudnn.data_type.INT8)
+    B = graph.tensor(name="B", dim=[2, 16, 8], stride=[128, 8, 1])
+    cast = graph.identity(name="cast", input=A, compute_data_type=cudnn.data_type.FLOAT)
+    cast.set_data_type(cudnn.data_type.BFLOAT16)
+    C = graph.matmul(name="mm", A=cast, B=B)
+    C.set_output(True).set_data_type(cudnn.data_type.FLOAT)
+    graph.build([cudnn.heur_mode.A])
+    c = np.empty((2, 8, 8), np.float32)
+    graph.execute({A: a, B: b, C: c}, None)
+    np.testing.assert_array_equal(c, a.astype(np.float32) @ b.astype(np.float32))
+
+
+def test_script_low_precision():
+    graph = cudnn.pygraph(io_data_type=cudnn.data_type.FP8_E4M3, compute_data_type=cudnn.data_type.FLOAT)
+    a, b = integers((1, 8, 16), 0, "float8_e4m3fn"), integers((1, 16, 8), 1, "float8_e4m3fn")
+    A, B = graph.tensor_like(a), graph.tensor_like(b)
+    scale = graph.tensor(name="scale", dim=[1, 1, 1], stride=[1, 1, 1], data_type=cudnn.data_type.FLOAT)
+    C = graph.mul(name="scaled", a=graph.matmul(A=A, B=B), b=scale)
+    C.set_output(True).set_data_type(cudnn.data_type.HALF)
+    graph.build([cudnn.heur_mode.A])
+    c = np.empty((1, 8, 8), np.float16)
+    graph.execute({A: a, B: b, scale: np.full((1, 1, 1), 0.5, np.float32), C: c}, None)
+    np.testing.assert_array_equal(c, 0.5 * (a.astype(np.float32) @ b.astype(np.float32)))
+
+
+def test_script_what_no_engine_serves():
+    graph = cudnn.pygraph(io_data_type=cudnn.data_type.FLOAT)
+    x = graph.tensor(dim=[1, 4, 4], stride=[16, 4, 1])
+    graph.relu(graph.matmul(graph.matmul(x, x), x)).set_output(True)
+    with pytest.raises(cudnn.cudnnGraphNotSupportedError):
+        graph.build([cudnn.heur_mode.A])
+
+
+def test_script_swiglu_wrapper_and_class():
+    a, b = matrix((8, 32, 2), BF16, seed=1), matrix((128, 32, 2), BF16, seed=2)
+    result = cudnn.gemm_swiglu_wrapper_sm100(
+        a,
+        b,
+        alpha=0.5,
+        c_major="n",
+        ab12_dtype=np.float32,
+        c_dtype=np.float32,
+        acc_dtype=np.float32,
+        mma_tiler_mn=(256, 256),
+        cluster_shape_mn=(2, 2),
+        stream=None,
+    )
+    ab12, c, sfc, amax = result
+    assert isinstance(result, cudnn.TupleDict) and result["c_tensor"] is c and sfc is amax is None
+    want = oracle.swiglu(a, b, 0.5)
+    np.testing.assert_array_equal(ab12, want[0])
+    out = np.empty_like(ab12), np.empty_like(c)
+    gemm = cudnn.GemmSwigluSm100(a, b, out[0], out[1], alpha=0.5, mma_tiler_mn=(128, 128))
+    assert gemm.check_support()
+    gemm.compile()
+    gemm.execute(a, b, out[0], out[1], current_stream=None)
+    np.testing.assert_array_equal(out[0], want[0])
+    np.testing.assert_array_equal(out[1], c)
+
+
+def test_script_amax():
+    a, b = matrix((8, 32, 1), np.float16, seed=1), matrix((16, 32, 1), np.float16, seed=2)
+    c, amax = cudnn.gemm_amax_wrapper_sm100(a, b, None, None, "m", np.float32, sf_vec_size=32)
+    np.testing.assert_array_equal(c, oracle.product(a, b))
+    assert amax.shape == (1, 1, 1) and amax.item() == oracle.amax(a, b)[1]
+
+
+def test_script_srelu_and_dsrelu():
+    a, b, prob = matrix((8, 32, 1), BF16, seed=1), matrix((16, 32, 1), BF16, seed=2), matrix((8, 1, 1), np.float32, "n", 3)
+    dy = matrix((8, 16, 1), BF16, "n", 4)
+    result = cudnn.gemm_srelu_wrapper_sm100(a, b, None, None, prob, 1.0, c_dtype=np.float32, d_dtype=np.float32)
+    np.testing.assert_array_equal(result["d_tensor"], oracle.srelu(a, b, prob, 1.0)[1])
+    gradients = cudnn.gemm_dsrelu_wrapper_sm100(a, b, dy, None, None, prob, d_dtype=np.float32)
+    want = oracle.dsrelu(a, b, dy, prob, 1.0)
+    np.testing.assert_array_equal(gradients["d_tensor"], want[0])
+    np.testing.assert_array_equal(gradients["dprob_tensor"], want[1])
+    d, dprob = np.empty((8, 16, 1), np.float32), np.zeros((8, 1, 1), np.float32)
+    op = cudnn.GemmDsreluSm100(a, b, dy, d, dprob, None, None, prob)
+    op(a, b, dy, d, dprob, None, None, prob)
+    np.testing.assert_array_equal(dprob, want[1])
+
+
+def test_script_activations_by_mode():
+    graph = cudnn.pygraph(io_data_type="fp32")
+    a = integers((1, 4, 4))
+    A = graph.tensor_like(a)
+    Y = graph.pointwise(cudnn.pointwise_mode.RELU_FWD, [graph.matmul(A, A)])
+    Y.set_output(True)
+    y = np.empty((1, 4, 4), np.float32)
+    graph.build()
+    graph.execute([a, y])
+    np.testing.assert_array_equal(y, np.maximum(a @ a, 0))
+    assert cudnn.pointwise_mode["GELU_APPROX_TANH_FWD"] is verglas.pointwise_mode.GELU_APPROX_TANH
+    assert cudnn.pointwise_mode.ADD in list(cudnn.pointwise_mode)
+
+
+def test_script_record_and_replay():
+    def describe():
+        graph = cudnn.pygraph(io_data_type="fp32")
+        A = graph.tensor(name="a", dim=[1, 4, 4], stride=[16, 4, 1])
+        graph.matmul(A, A).set_output(True)
+        return graph
+
+    graph = describe()
+    graph.create_execution_plans([cudnn.heur_mode.A])
+    engine, knobs = graph.get_engine_and_knobs_at_index(graph.get_execution_plan_count() - 1)
+    again = describe()
+    again.create_execution_plan(engine, knobs)
+    again.build_plans()
+    a, y = integers((1, 4, 4)), np.empty((1, 4, 4), np.float32)
+    again.execute([a, y])
+    np.testing.assert_array_equal(y, a @ a)
+
+
+def test_streams_and_versions():
+    handle = cudnn.create_handle()
+    cudnn.set_stream(handle=handle, stream=7)
+    assert cudnn.get_stream(handle) == 7
+
+    class Stream:
+        cuda_stream = 9
+
+    cudnn.set_stream(handle=handle, stream=Stream())
+    assert cudnn.get_stream(handle) == 9
+    assert cudnn.backend_version() >= 90000 and cudnn.backend_version_string().count(".") == 2
+
+
+def test_it_can_stand_in_for_the_module(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cudnn", cudnn)
+    import cudnn as theirs
+
+    assert theirs.pygraph is cudnn.pygraph
