@@ -52,3 +52,11 @@ def test_minilm_runs():
     assert done.returncode == 0, done.stderr
     assert "within the bound" in done.stdout
     assert done.stdout.count("→ cpu") == 6
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+def test_example_of_a_framework_passes_its_own_check(framework, capsys):
+    if importlib.util.find_spec(framework) is None:
+        lacking(framework, f"{framework} is not installed")
+    runpy.run_path(str(EXAMPLES / f"mlp_{framework}.py"), run_name="__main__")
+    assert "largest difference" in capsys.readouterr().out
