@@ -6,28 +6,32 @@
 #include "cuda/nvrtc_table.hpp"
 #include "engine/sm90/engine.hpp"
 #include "engine/sm90/generate.hpp"
+#include "support/required.hpp"
 #include "verglas/verglas.hpp"
 
-// Generated epilogues compile without a spill, a stack frame or a remark of ptxas, on the tile that a large product takes.
+// Generated epilogues compile without a spill, a stack frame or a remark of ptxas, on every tile that the engine may choose.
 namespace verglas {
 namespace {
 
+using Describe = std::function<Tensor(Graph&, Tensor)>;
+
 /// bf16 product of n × n matrices whose epilogue `describe` writes.
-jit::CompiledKernel compile(const std::function<Tensor(Graph&, Tensor)>& describe, std::int64_t n = 4096) {
+chain::FusionChain chain_of(const Describe& describe, std::int64_t n = 4096) {
   Graph g;
   const Tensor a = g.tensor({.name = "a", .dim = {n, n}, .stride = {n, 1}});
   const Tensor b = g.tensor({.name = "b", .dim = {n, n}, .stride = {1, n}});
   describe(g, g.matmul(a, b)).set_output(true).set_data_type(DataType::bf16);
   g.validate();
-  const auto chain = chain::analyse(g.data());
+  auto chain = chain::analyse(g.data());
   EXPECT_TRUE(chain.has_value());
-  const auto epilogue = sm90::epilogue_of(*chain);
-  EXPECT_TRUE(epilogue.has_value()) << epilogue.error().text;
-  const sm90::KernelConfig config = sm90::configuration_of(*chain, sm90::configurations_of(*chain, 132).front());
-  return jit::compile(**cuda::nvrtc(), sm90::compile_request(config, epilogue->text));
+  return *std::move(chain);
 }
 
-void expect_clean(const jit::CompiledKernel& k) { EXPECT_TRUE(k.report.clean()) << k.kernel << '\n' << k.log; }
+jit::CompiledKernel compile(const chain::FusionChain& chain, const Knobs& knobs) {
+  const auto epilogue = sm90::epilogue_of(chain);
+  EXPECT_TRUE(epilogue.has_value()) << epilogue.error().text;
+  return jit::compile(**cuda::nvrtc(), sm90::compile_request(sm90::configuration_of(chain, knobs), epilogue->text));
+}
 
 Tensor aux(Graph& g, std::vector<std::int64_t> dim, DataType t = DataType::bf16) {
   std::vector<std::int64_t> stride(dim.size(), 1);
@@ -35,27 +39,46 @@ Tensor aux(Graph& g, std::vector<std::int64_t> dim, DataType t = DataType::bf16)
   return g.tensor({.name = "aux", .dim = std::move(dim), .stride = std::move(stride), .data_type = t});
 }
 
-#define VERGLAS_NEEDS_NVRTC() \
-  if (const auto nvrtc = cuda::nvrtc(); !nvrtc) GTEST_SKIP() << nvrtc.error().text
-
-TEST(Epilogues, OfBiasAndActivationCompileClean) {
-  VERGLAS_NEEDS_NVRTC();
-  expect_clean(compile([](Graph& g, Tensor c) { return g.gelu(g.add(c, aux(g, {4096}))); }));
-  expect_clean(compile([](Graph& g, Tensor c) { return g.relu(g.add(c, aux(g, {4096}))); }));
+struct NamedChain {
+  std::string name;
+  Describe describe;
+};
+std::vector<NamedChain> chains() {
+  return {
+      {"bias_relu", [](Graph& g, Tensor c) { return g.relu(g.add(c, aux(g, {4096}))); }},
+      {"gelu", [](Graph& g, Tensor c) { return g.gelu(c); }},
+      {"bias_gelu", [](Graph& g, Tensor c) { return g.gelu(g.add(c, aux(g, {4096}))); }},
+      {"residual", [](Graph& g, Tensor c) { return g.add(c, aux(g, {4096, 4096})); }},
+      {"scale_bias_residual_swish",
+       [](Graph& g, Tensor c) {
+         const Tensor scaled = g.mul(c, aux(g, {4096, 1}, DataType::fp32));
+         return g.swish(g.add(g.add(scaled, aux(g, {4096})), aux(g, {4096, 4096})));
+       }},
+  };
 }
 
-TEST(Epilogues, OfResidualAndScaleCompileClean) {
-  VERGLAS_NEEDS_NVRTC();
-  expect_clean(compile([](Graph& g, Tensor c) {
-    const Tensor scaled = g.mul(c, aux(g, {4096, 1}, DataType::fp32));
-    return g.swish(g.add(g.add(scaled, aux(g, {4096})), aux(g, {4096, 4096})));
-  }));
+class Epilogues : public ::testing::TestWithParam<NamedChain> {};
+
+TEST_P(Epilogues, CompileCleanOnEveryTile) {
+  if (const auto nvrtc = cuda::nvrtc(); !nvrtc) VERGLAS_SKIP_FOR_WANT_OF("nvrtc", nvrtc.error().text);
+  const chain::FusionChain chain = chain_of(GetParam().describe);
+  int tiles = 0;
+  for (const Knobs& knobs : sm90::configurations_of(chain, 132)) {
+    if (knobs.at("PROGRAMMATIC") != 0) continue;
+    const jit::CompiledKernel k = compile(chain, knobs);
+    EXPECT_TRUE(k.report.clean()) << k.kernel << '\n' << k.log;
+    std::printf("%-56s %4d registers %7.0f ms\n", k.kernel.c_str(), k.report.registers, k.compile_ms);
+    ++tiles;
+  }
+  EXPECT_EQ(tiles, 6);
 }
 
-TEST(Epilogues, OfEveryModeCompile) {
-  VERGLAS_NEEDS_NVRTC();
+INSTANTIATE_TEST_SUITE_P(Chains, Epilogues, ::testing::ValuesIn(chains()), [](const auto& i) { return i.param.name; });
+
+TEST(EpilogueModes, CompileAllInOneChain) {
+  if (const auto nvrtc = cuda::nvrtc(); !nvrtc) VERGLAS_SKIP_FOR_WANT_OF("nvrtc", nvrtc.error().text);
   // All modes in one chain: it compiles; whether such a monster spills is not the point.
-  const jit::CompiledKernel k = compile(
+  const chain::FusionChain chain = chain_of(
       [](Graph& g, Tensor c) {
         Tensor v = c;
         for (int m = 0; m < kPointwiseModeCount; ++m) {
@@ -68,6 +91,7 @@ TEST(Epilogues, OfEveryModeCompile) {
         return v;
       },
       64);
+  const jit::CompiledKernel k = compile(chain, sm90::configurations_of(chain, 132).front());
   EXPECT_FALSE(k.report.wgmma_serialised()) << k.log;
 }
 

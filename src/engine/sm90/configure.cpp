@@ -63,8 +63,6 @@ std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) 
       if (k.stages < 1 || fault_of(k)) continue;
       // 176 accumulators leave no registers for addresses: the drain by single elements spills there.
       if (s.pingpong && s.n > 128 && k.d_path != Path::tma) continue;
-      // Wider tiles leave no registers for a generated epilogue: bias and an activation spill there already.
-      if (!c.steps.empty() && s.n > 128) continue;
       ranked.emplace_back(predict_seconds(k, c.declared, sm_count), std::move(knobs));
     }
   std::stable_sort(ranked.begin(), ranked.end(), [](const auto& x, const auto& y) { return x.first < y.first; });

@@ -168,15 +168,20 @@ class Drain {
   VG_DEVICE void fill(uint32 chunk, float (&acc)[C::BLOCK_N / 2], Epilogue& epilogue, Position at, int c) {
     constexpr int UNIT_BYTES = 16 * C::OUTPUT_BYTES;
     const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
-    const int width = chunk_width<L>(c), start = chunk_start<L>(c);
+    const int width = chunk_width<L>(c), start = chunk_start<L>(c), first = at.col;
     at.row += 16 * warp + lane / 4;
     at.col += lane % 4 * 2;
 #pragma unroll
     for (int byte = 0; byte < width; byte += UNIT_BYTES) {
       const int u = (start + byte) / UNIT_BYTES;
+      // Units beyond D need no work; and a branch around each keeps ptxas from hoisting one into another, which spills.
+      if (first + 16 * u >= p_.n) continue;
       float x[8];
 #pragma unroll
-      for (int i = 0; i < 8; ++i) x[i] = acc[8 * u + i];
+      for (int i = 0; i < 8; ++i) {
+        x[i] = acc[8 * u + i];
+        asm volatile("" : "+f"(x[i]));  // nothing of a unit is computed ahead of it
+      }
       epilogue.unit(x, {at.batch, at.row, at.col + 16 * u});
       if (width == 128) stage_unit<C, 128>(chunk, byte, x);
       if (width == 64) stage_unit<C, 64>(chunk, byte, x);

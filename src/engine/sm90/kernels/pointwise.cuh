@@ -69,22 +69,26 @@ struct I32 {
 /// The operand's values for a unit; nothing is read outside D. ROWS, COLS: it varies along that axis.
 template <class T, bool ROWS, bool COLS>
 VG_DEVICE void load_aux(float (&v)[8], const Aux& aux, const Parameters& p, const Position& at) {
-  const char* base = static_cast<const char*>(aux.address) + at.batch * aux.batch_stride * T::BYTES;
   // Opaque, so that addresses are formed here and not for the whole tile ahead.
-  int first_row = at.row, first_col = at.col;
-  asm volatile("" : "+r"(first_row), "+r"(first_col));
+  int row = at.row, col = at.col;
+  asm volatile("" : "+r"(row), "+r"(col));
+  int64 element = at.batch * aux.batch_stride;
+  if (ROWS) element += row * aux.row_stride;
+  if (COLS) element += col * aux.col_stride;
+  const char* from = static_cast<const char*>(aux.address) + element * T::BYTES;
 #pragma unroll
-  for (int i = 0; i < 8; ++i) {
+  for (int order = 0; order < 8; ++order) {
+    const int i = order % 2 + order / 2 % 2 * 4 + order / 4 * 2;  // row by row
     // A value that does not vary along an axis is loaded once for it.
     const int same = (ROWS ? i : i & ~2) & (COLS ? ~0 : ~5);
     if (same != i) {
       v[i] = v[same];
       continue;
     }
-    const int row = first_row + 8 * (i / 2 % 2), col = first_col + 8 * (i / 4) + i % 2;
+    if (ROWS && i == 2) from += 8 * T::BYTES * aux.row_stride;
     v[i] = 0.0f;
-    if ((!ROWS || row < p.m) && (!COLS || col < p.n))
-      v[i] = T::load(base + ((ROWS ? row * aux.row_stride : 0) + (COLS ? col * aux.col_stride : 0)) * T::BYTES);
+    if ((!ROWS || row + i / 2 % 2 * 8 < p.m) && (!COLS || col + i / 4 * 8 + i % 2 < p.n))
+      v[i] = T::load(COLS ? from + (i / 4 * 8 + i % 2) * T::BYTES * aux.col_stride : from);
   }
 }
 
