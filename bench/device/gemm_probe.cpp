@@ -85,10 +85,10 @@ class Ours {
       : gpu_(gpu), config_(f.config), kernel_(gpu.load(kernel, smem_bytes(f.config))) {
     for (std::size_t i = 0; i < o.sets(); ++i) {
       const Problem p{
-          s.m, s.n, s.k, 1, {o.a[i].address(), s.k, 1, 0}, {o.b[i].address(), s.k, 1, 0}, {o.d[i].address(), s.n, 1, 0}};
+          s.m, s.n, s.k, 1, {{{o.a[i].address(), s.k, 1, 0}}}, {{{o.b[i].address(), s.k, 1, 0}}}, {o.d[i].address(), s.n, 1, 0}};
       ParameterBlock block = make_block(config_, p, f.group ? f.group : raster_group(config_, gpu.sm_count));
-      if (config_.a_path == Path::tma) encode(block.a, map_of_a(config_, p));
-      if (config_.b_path == Path::tma) encode(block.b, map_of_b(config_, p));
+      if (config_.a_path == Path::tma) encode(block.a[0], map_of_a(config_, p));
+      if (config_.b_path == Path::tma) encode(block.b[0], map_of_b(config_, p));
       if (stores_width(config_, 128)) encode(block.d, map_of_d(config_, p, 128));
       if (stores_width(config_, 64)) encode(block.d_half, map_of_d(config_, p, 64));
       if (stores_width(config_, 32)) encode(block.d_quarter, map_of_d(config_, p, 32));
@@ -174,7 +174,7 @@ nlohmann::json measure(const Gpu& gpu, const ClockProbe& probe, const NormalPool
                        const Shape& s) {
   std::vector<Flavor> flavors = flavors_for(s);
   for (Flavor& f : flavors) {
-    const Problem p{s.m, s.n, s.k, 1, {1 << 20, s.k, 1, 0}, {1 << 20, s.k, 1, 0}, {1 << 20, s.n, 1, 0}};
+    const Problem p{s.m, s.n, s.k, 1, {{{1 << 20, s.k, 1, 0}}}, {{{1 << 20, s.k, 1, 0}}}, {1 << 20, s.n, 1, 0}};
     fit_operands(f.config, p);
   }
   std::erase_if(flavors, [](const Flavor& f) { return fault_of(f.config).has_value(); });

@@ -46,6 +46,7 @@ using CUfunction = struct CUfunc_st*;
 using CUgraph = struct CUgraph_st*;
 using CUgraphExec = struct CUgraphExec_st*;
 using CUgraphNode = struct CUgraphNode_st*;
+using CUgraphEdgeData = struct CUgraphEdgeData_st;
 
 /// The two default streams by handle: a null handle is the legacy one too.
 inline CUstream stream_legacy() noexcept { return reinterpret_cast<CUstream>(std::uintptr_t{1}); }

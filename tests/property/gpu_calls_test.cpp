@@ -314,7 +314,7 @@ std::string fault_of(const Case& c, const std::vector<TensorView>& views, const 
   if (block.tiles != tiles) return "tiles";
   if (launch.grid != Dim3{static_cast<unsigned>(std::min<std::int64_t>(tiles, kMultiprocessors)), 1, 1}) return "grid";
   const std::int64_t bytes[3] = {verglas::bytes_of(c.input), verglas::bytes_of(c.input), verglas::bytes_of(c.output)};
-  const verglas::sm90::ViewBlock* const blocks[3] = {&block.a_view, &block.b_view, &block.d_view};
+  const verglas::sm90::ViewBlock* const blocks[3] = {&block.a_view[0], &block.b_view[0], &block.d_view};
   int maps = 0;
   for (int i = 0; i < 3; ++i) {
     const std::string who = std::string(" of ") + "abd"[i];
@@ -336,9 +336,10 @@ std::string fault_of(const Case& c, const std::vector<TensorView>& views, const 
     if (v.extent[inner] > 1 && view.inner_stride != v.stride[inner]) return "inner stride" + who;
     if (v.extent[0] > 1 && view.batch_stride != v.stride[0]) return "batch stride" + who;
     if (v.extent[0] <= 1 && view.batch_stride != 0) return "batch stride of one matrix" + who;
-    if (i != kD && (i == kA ? block.a_batch_step : block.b_batch_step) != (steps && l > 1 ? 1 : 0)) return "batch step" + who;
-    std::vector<const cuda::CUtensorMap*> own = {&block.a};
-    if (i == kB) own = {&block.b};
+    if (i != kD && (i == kA ? block.a_batch_step[0] : block.b_batch_step[0]) != (steps && l > 1 ? 1 : 0))
+      return "batch step" + who;
+    std::vector<const cuda::CUtensorMap*> own = {&block.a[0]};
+    if (i == kB) own = {&block.b[0]};
     if (i == kD) own = {&block.d, &block.d_half, &block.d_quarter};
     for (const cuda::CUtensorMap* map : own) {
       const TensorMapRecord record = record_of(*map);
@@ -407,7 +408,7 @@ class GpuCalls : public testing::TestWithParam<int> {
     if (empty) return {};
     ++counts.launches;
     const auto block = launches[0].as<ParameterBlock>();
-    ++(record_of(block.a).magic != 0 || record_of(block.b).magic != 0 ? counts.by_maps : counts.by_pieces);
+    ++(record_of(block.a[0]).magic != 0 || record_of(block.b[0]).magic != 0 ? counts.by_maps : counts.by_pieces);
     const std::string fault = fault_of(c, t.views, launches[0]);
     return fault.empty() ? "" : "launched with another " + fault;
   }

@@ -239,6 +239,23 @@ CUresult Calls::cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* stat
                                : CU_STREAM_CAPTURE_STATUS_ACTIVE;
   return CUDA_SUCCESS;
 }
+CUresult Calls::cuStreamGetId(CUstream stream, unsigned long long* number) {
+  ENTER(cuStreamGetId);
+  REQUIRE(s.check_stream(stream) == CUDA_SUCCESS, s.check_stream(stream));
+  *number = id(stream) + 1;
+  return CUDA_SUCCESS;
+}
+CUresult Calls::cuStreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus* status, std::uint64_t* number, CUgraph*,
+                                       const CUgraphNode**, const CUgraphEdgeData**, std::size_t*) {
+  ENTER(cuStreamGetCaptureInfo);
+  REQUIRE(default_stream(stream) || s.streams.count(id(stream)), CUDA_ERROR_INVALID_HANDLE);
+  const auto* capture = s.capture_of(stream);
+  *status = !capture           ? CU_STREAM_CAPTURE_STATUS_NONE
+            : capture->invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
+                               : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+  *number = capture ? capture->graph : 0;
+  return CUDA_SUCCESS;
+}
 CUresult Calls::cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode mode) {
   ENTER(cuStreamBeginCapture);
   const auto it = s.streams.find(id(stream));

@@ -12,10 +12,15 @@ std::string typed(std::string_view what, DataType t) { return std::string(what) 
 }  // namespace
 
 Result<engine::Claim> claim_chain(const chain::FusionChain& c) {
-  if (c.gemms.size() != 1) return decline(Rule::sm90_single_product, std::to_string(c.gemms.size()) + " matmuls");
-  for (const chain::MatrixInput& in : c.inputs)
+  if (c.gemms.size() > 2) return decline(Rule::sm90_products, std::to_string(c.gemms.size()) + " matmuls");
+  if (c.stores.empty()) return decline(Rule::sm90_epilogue, "no output is dense");
+  for (const chain::MatrixInput& in : c.inputs) {
     if (!in.prologue.empty())
       return decline(Rule::sm90_prologue, label_of(c, c.roles[static_cast<std::size_t>(in.role)]) + " goes through a prologue");
+    if (in.dtype != c.inputs.front().dtype)
+      return decline(Rule::sm90_types, typed(label_of(c, c.roles[static_cast<std::size_t>(in.role)]), in.dtype) + " and " +
+                                           typed("another", c.inputs.front().dtype));
+  }
   if (const auto epilogue = epilogue_of(c); !epilogue) return tl::unexpected<Decline>(epilogue.error());
   const DataType input = c.inputs.front().dtype;
   if (input != DataType::bf16 && input != DataType::fp16) return decline(Rule::sm90_types, typed("a", input));

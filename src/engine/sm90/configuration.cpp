@@ -22,16 +22,28 @@ std::string path_suffix(const KernelConfig& c) {
   return fmt::format("_p{}{}{}", piece_bytes(c.a_path), piece_bytes(c.b_path), piece_bytes(c.d_path));
 }
 
+std::string product_suffix(const KernelConfig& c) {
+  if (c.gemms == 1) return {};
+  return fmt::format("_a{}{}b{}{}", c.gemm_a[0], c.gemm_a[1], c.gemm_b[0], c.gemm_b[1]);
+}
+
+std::string reduction_suffix(const KernelConfig& c) {
+  return c.reductions == 0 ? std::string() : fmt::format("_r{}{}", c.reductions, c.column_reductions);
+}
+
 }  // namespace
 
 int block_k(const KernelConfig& c) noexcept { return kLineBytes / bytes_of(c.input); }
 int threads_of(const KernelConfig& c) noexcept { return 128 * (c.consumers + 1); }
 int row_blocks(const KernelConfig& c) noexcept { return c.block_m / 64 / (c.schedule == Schedule::pingpong ? 1 : c.consumers); }
-int accumulators_of(const KernelConfig& c) noexcept { return row_blocks(c) * c.block_n / 2; }
-int stage_bytes(const KernelConfig& c) noexcept { return (c.block_m + b_lines(c)) * kLineBytes; }
+int accumulators_of(const KernelConfig& c) noexcept { return c.gemms * row_blocks(c) * c.block_n / 2; }
+int stage_bytes(const KernelConfig& c) noexcept { return (c.a_count * c.block_m + c.b_count * b_lines(c)) * kLineBytes; }
 int chunks_of(const KernelConfig& c) noexcept { return row_blocks(c) * chunks_of_row_block(c); }
+int scratch_bytes(const KernelConfig& c) noexcept {
+  return c.reductions == 0 ? 0 : 4 * (c.column_reductions * 4 * c.block_n + 8 * c.reductions);
+}
 int smem_bytes(const KernelConfig& c) noexcept {
-  return c.stages * stage_bytes(c) + c.consumers * c.store_buffers * kChunkBytes + 8 * (2 * c.stages + 2);
+  return c.stages * stage_bytes(c) + c.consumers * (c.store_buffers * kChunkBytes + scratch_bytes(c)) + 8 * (2 * c.stages + 2);
 }
 int entry_registers(const KernelConfig& c) noexcept {
   const int share = kRegistersPerSm / threads_of(c) / 8 * 8;
@@ -68,6 +80,9 @@ std::optional<std::string> fault_of(const KernelConfig& c) {
   if (c.block_n <= 0 || c.block_n > 256 || c.block_n % 16 != 0) {
     return fmt::format("block_n {} is not a multiple of 16 up to 256", c.block_n);
   }
+  if (c.gemms < 1 || c.gemms > 2 || c.a_count < 1 || c.a_count > c.gemms || c.b_count < 1 || c.b_count > c.gemms) {
+    return fmt::format("{} products of {} and {} matrices", c.gemms, c.a_count, c.b_count);
+  }
   if (c.stages < 2) return fmt::format("{} stages, at least 2", c.stages);
   if (c.store_buffers < 1) return fmt::format("{} store buffers, at least 1", c.store_buffers);
   // One wgmma needs N/2 + 26 registers, and ptxas counts them against those at entry, not against those after setmaxnreg.
@@ -89,10 +104,10 @@ std::optional<std::string> fault_of(const KernelConfig& c) {
 }
 
 std::string name_of(const KernelConfig& c) {
-  return fmt::format("{}x{}x{}_{}{}_s{}_{}{}_{}_{}{}{}", c.block_m, c.block_n, c.stages,
+  return fmt::format("{}x{}x{}_{}{}_s{}_{}{}_{}_{}{}{}{}{}", c.block_m, c.block_n, c.stages,
                      c.schedule == Schedule::pingpong ? "pingpong" : "coop", c.consumers, c.store_buffers, letter(c.a_major),
-                     letter(c.b_major), verglas::name_of(c.input), verglas::name_of(c.output), path_suffix(c),
-                     c.programmatic ? "_pdl" : "");
+                     letter(c.b_major), verglas::name_of(c.input), verglas::name_of(c.output), path_suffix(c), product_suffix(c),
+                     reduction_suffix(c), c.programmatic ? "_pdl" : "");
 }
 
 int stages_that_fit(KernelConfig c, int most) noexcept {

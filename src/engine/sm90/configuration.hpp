@@ -1,4 +1,5 @@
 #pragma once
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -37,6 +38,10 @@ struct KernelConfig {
   Path a_path = Path::tma;
   Path b_path = Path::tma;
   Path d_path = Path::tma;
+  /// Products that share a tile: one, or two (gemms = 2) of up to two matrices each of A and of B.
+  int gemms = 1, a_count = 1, b_count = 1;
+  std::array<std::uint8_t, 2> gemm_a{}, gemm_b{};  ///< which A and B a product multiplies
+  int reductions = 0, column_reductions = 0;       ///< of the chain; those over rows take shared memory
   bool programmatic = false;  ///< waits for the previous kernel inside ours: needs the launch attribute of the same name
 
   friend bool operator==(const KernelConfig&, const KernelConfig&) = default;
@@ -53,7 +58,8 @@ int threads_of(const KernelConfig& c) noexcept;
 int row_blocks(const KernelConfig& c) noexcept;       ///< wgmma row blocks of 64 that a consumer holds
 int accumulators_of(const KernelConfig& c) noexcept;  ///< registers a consumer thread holds them in
 int stage_bytes(const KernelConfig& c) noexcept;
-int chunks_of(const KernelConfig& c) noexcept;  ///< chunks of D a consumer drains a tile in
+int scratch_bytes(const KernelConfig& c) noexcept;  ///< shared memory of a consumer's reductions
+int chunks_of(const KernelConfig& c) noexcept;      ///< chunks of D a consumer drains a tile in
 int smem_bytes(const KernelConfig& c) noexcept;
 int entry_registers(const KernelConfig& c) noexcept;     ///< per thread, by the launch bounds
 int producer_registers(const KernelConfig& c) noexcept;  ///< after setmaxnreg; entry_registers with one consumer

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <span>
 
 #include "base/sha256.hpp"
 #include "engine/sm90/engine.hpp"
@@ -21,7 +22,9 @@ struct Shape {
   int m, n, consumers;
   bool pingpong;
 };
-/// The tile family, widest first.
+/// The tile family, widest first: of one product, and of two that share the accumulators.
+constexpr std::array kPairShapes = {Shape{128, 128, 2, false}, Shape{128, 96, 2, true}, Shape{128, 64, 2, true},
+                                    Shape{64, 128, 1, false}, Shape{64, 64, 1, false}};
 constexpr std::array kShapes = {Shape{128, 256, 2, false}, Shape{128, 192, 2, true}, Shape{128, 176, 2, true},
                                 Shape{128, 128, 2, true},  Shape{64, 128, 1, false}, Shape{64, 64, 1, false}};
 
@@ -32,9 +35,18 @@ Knobs knobs_of(const Shape& s, bool programmatic) {
 }  // namespace
 
 KernelConfig configuration_of(const chain::FusionChain& c, const Knobs& knobs) {
-  const auto views = declared_views(c);
-  const chain::Role& out = c.roles[static_cast<std::size_t>(c.stores[0].role)];
+  const ProductRoles roles = product_roles(c);
+  const chain::Role& out = c.roles[static_cast<std::size_t>(roles.d)];
   KernelConfig k;
+  k.gemms = static_cast<int>(c.gemms.size());
+  k.a_count = roles.a_count;
+  k.b_count = roles.b_count;
+  k.reductions = static_cast<int>(c.reductions.size());
+  for (const chain::Reduction& r : c.reductions) k.column_reductions += r.reduces[1] && !r.reduces[2] ? 1 : 0;
+  for (std::size_t g = 0; g < c.gemms.size(); ++g) {
+    k.gemm_a[g] = static_cast<std::uint8_t>(c.gemms[g].a);
+    k.gemm_b[g] = static_cast<std::uint8_t>(c.gemms[g].b - roles.a_count);
+  }
   k.block_m = static_cast<int>(knobs.at(kTileM));
   k.block_n = static_cast<int>(knobs.at(kTileN));
   k.consumers = static_cast<int>(knobs.at(kConsumers));
@@ -42,7 +54,7 @@ KernelConfig configuration_of(const chain::FusionChain& c, const Knobs& knobs) {
   k.programmatic = knobs.at(kProgrammatic) != 0;
   k.input = c.inputs.front().dtype;
   k.output = c.operands[static_cast<std::size_t>(out.operand)].dtype;
-  fit_operands(k, problem_of(views[0], views[1], views[2], bytes_of(k.input), bytes_of(k.output)));
+  fit_operands(k, problem_of(roles, declared_views(c).data(), bytes_of(k.input), bytes_of(k.output)));
   // A whole tile staged where three stages still fit beside it; else chunks that take turns. Ping-pong hides its drain, and
   // spends the room on stages.
   k.store_buffers = k.schedule == Schedule::pingpong ? 2 : chunks_of(k);
@@ -56,13 +68,16 @@ KernelConfig configuration_of(const chain::FusionChain& c, const Knobs& knobs) {
 
 std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) {
   std::vector<std::pair<double, Knobs>> ranked;
-  for (const Shape& s : kShapes)
+  const auto family = c.gemms.size() == 1 ? std::span<const Shape>(kShapes) : std::span<const Shape>(kPairShapes);
+  for (const Shape& s : family)
     for (const bool programmatic : {false, true}) {
       Knobs knobs = knobs_of(s, programmatic);
       const KernelConfig k = configuration_of(c, knobs);
       if (k.stages < 1 || fault_of(k)) continue;
       // 176 accumulators leave no registers for addresses: the drain by single elements spills there.
-      if (s.pingpong && s.n > 128 && k.d_path != Path::tma) continue;
+      if (s.pingpong && accumulators_of(k) > 128 && k.d_path != Path::tma) continue;
+      // Nor for a second output or a reduction.
+      if (accumulators_of(k) > 128 && (c.stores.size() > 1 || !c.reductions.empty())) continue;
       ranked.emplace_back(predict_seconds(k, c.declared, sm_count), std::move(knobs));
     }
   std::stable_sort(ranked.begin(), ranked.end(), [](const auto& x, const auto& y) { return x.first < y.first; });

@@ -4,6 +4,7 @@
 
 #include "base/result.hpp"
 #include "chain/chain.hpp"
+#include "engine/sm90/scratch.hpp"
 #include "engine/sm90/source.hpp"
 #include "recipe/recipe.hpp"
 
@@ -12,17 +13,18 @@ namespace verglas::sm90 {
 /// What the epilogue of a chain reads at a call, in the order of its arguments.
 struct EpiloguePlan {
   EpilogueText text;
-  std::vector<int> aux;      ///< roles in device memory, 32 bytes each
-  std::vector<int> scalars;  ///< roles in host memory, 4 bytes each, behind the others
+  std::vector<int> aux;                      ///< roles in device memory, inputs and outputs but the first, 32 bytes each
+  std::vector<chain::Reduction> reductions;  ///< 56 bytes each, behind them
+  std::vector<int> scalars;                  ///< roles in host memory, 4 bytes each, behind the others
 };
 
-/// CUDA C++ for everything between the product and its one store; or the rule that forbids it.
+/// CUDA C++ for everything between the products and what is stored; or the rule that forbids it.
 Result<EpiloguePlan> epilogue_of(const chain::FusionChain& chain);
 
 /// Bytes of the arguments behind the parameter block.
 std::size_t argument_bytes(const EpiloguePlan& plan) noexcept;
-/// Writes them for one call.
+/// Writes them for one call. `scratch` is read where there are reductions.
 void write_arguments(const EpiloguePlan& plan, const chain::FusionChain& chain, const recipe::Binding& binding,
-                     std::byte* to) noexcept;
+                     const ScratchNeed& need, const Scratch& scratch, std::byte* to) noexcept;
 
 }  // namespace verglas::sm90

@@ -9,6 +9,7 @@
 
 #include "cuda/context.hpp"
 #include "engine/sm90/problem.hpp"
+#include "engine/sm90/scratch.hpp"
 
 namespace verglas::sm90 {
 namespace {
@@ -50,10 +51,15 @@ class Sm90Launcher final : public recipe::Launcher {
     kernel_->prepare(device.id);
     function_ = kernel_->function(device.id);
     context_ = kernel_->context(device.id);
+    if (!epilogue_.reductions.empty()) scratch_ = std::make_unique<ScratchPool>(driver_, context_);
+    for (int i = 0; i < roles_.a_count; ++i) loaded_[loaded_count_++] = roles_.a[static_cast<std::size_t>(i)];
+    for (int i = 0; i < roles_.b_count; ++i) loaded_[loaded_count_++] = roles_.b[static_cast<std::size_t>(i)];
+    loaded_[loaded_count_++] = roles_.d;
     // Declared extents may be ones that nothing is launched for; then every call builds its own block.
-    const bool empty = declared_[2].extent[0] == 0 || declared_[2].extent[1] == 0 || declared_[2].extent[2] == 0;
+    const RoleView& d = declared_[static_cast<std::size_t>(roles_.d)];
+    const bool empty = d.extent[0] == 0 || d.extent[1] == 0 || d.extent[2] == 0;
     const cuda::CurrentContext here(driver_, context_);  // hazard: maps cannot be encoded without a context
-    prepared_ = !empty && build(prototype_, declared_[0], declared_[1], declared_[2]) == cuda::CUDA_SUCCESS;
+    prepared_ = !empty && build(prototype_, declared_.data()) == cuda::CUDA_SUCCESS;
     attribute_.id = cuda::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
     attribute_.value.programmaticStreamSerializationAllowed = 1;
     launch_.gridDimY = launch_.gridDimZ = 1;
@@ -62,18 +68,20 @@ class Sm90Launcher final : public recipe::Launcher {
     launch_.sharedMemBytes = static_cast<unsigned>(smem_bytes(config));
     launch_.attrs = &attribute_;
     launch_.numAttrs = config_.programmatic ? 1U : 0U;
-    const auto moves = [&](bool used, std::uint8_t map, std::uint8_t operand) {
-      if (used) moving_[moving_count_++] = {map, operand};
+    const auto moves = [&](bool used, int map, int role) {
+      if (used) moving_[moving_count_++] = {static_cast<std::uint8_t>(map), static_cast<std::uint8_t>(role)};
     };
-    moves(prototype_.k > 0 && config_.a_path == Path::tma, 0, 0);
-    moves(prototype_.k > 0 && config_.b_path == Path::tma, 1, 1);
-    moves(stores_width(config_, 128), 2, 2);
-    moves(stores_width(config_, 64), 3, 2);
-    moves(stores_width(config_, 32), 4, 2);
+    for (int i = 0; i < roles_.a_count; ++i)
+      moves(prototype_.k > 0 && config_.a_path == Path::tma, i, roles_.a[static_cast<std::size_t>(i)]);
+    for (int i = 0; i < roles_.b_count; ++i)
+      moves(prototype_.k > 0 && config_.b_path == Path::tma, 2 + i, roles_.b[static_cast<std::size_t>(i)]);
+    moves(stores_width(config_, 128), 4, roles_.d);
+    moves(stores_width(config_, 64), 5, roles_.d);
+    moves(stores_width(config_, 32), 6, roles_.d);
   }
 
   Status launch(const recipe::Binding& b, const recipe::Call& call) const noexcept override {
-    if (b.role[roles_.d].reach == 0) return {};
+    if (b.role[roles_.d].reach == 0 && !reduces_to_something(b)) return {};
     if (is_of_parent()) return failed(cuda::CUDA_ERROR_NOT_INITIALIZED);
     // A thread that has no context yet borrows the plan's for this call (a fresh thread of a framework, for one).
     cuda::CUcontext now = nullptr;
@@ -106,20 +114,37 @@ class Sm90Launcher final : public recipe::Launcher {
 
  private:
   Status prepare_and_enqueue(const recipe::Binding& b, const recipe::Call& call) const noexcept {
-    const RoleView& a = b.role[roles_.a];
-    const RoleView& w = b.role[roles_.b];
-    const RoleView& d = b.role[roles_.d];
     // The kernel's parameter: the block, and the epilogue's arguments behind it. Only what is used is written.
     alignas(64) std::byte memory[sizeof(ParameterBlock) + kMostArgumentBytes];
-    write_arguments(epilogue_, chain_, b, memory + kEpilogueOffset);
-    if (prepared_ && same_layout(a, declared_[0]) && same_layout(w, declared_[1]) && same_layout(d, declared_[2])) {
+    ScratchNeed need;
+    Scratch scratch;
+    if (scratch_) {
+      need = scratch_need(config_, epilogue_.reductions, b.live);
+      if (const auto code = scratch_->find(static_cast<cuda::CUstream>(call.stream.handle), need, scratch);
+          code != cuda::CUDA_SUCCESS)
+        return failed(code);
+    }
+    write_arguments(epilogue_, chain_, b, need, scratch, memory + kEpilogueOffset);
+    if (prepared_ && is_laid_out_as_declared(b)) {
       ParameterBlock& block = *new (memory) ParameterBlock(prototype_);
-      const cuda::CUresult code = readdress(block, {a.data, w.data, d.data});
+      const cuda::CUresult code = readdress(block, b);
       return code == cuda::CUDA_SUCCESS ? enqueue(block, call.stream) : failed(code);
     }
     ParameterBlock& block = *new (memory) ParameterBlock;
-    const cuda::CUresult code = build(block, a, w, d);
+    const cuda::CUresult code = build(block, b.role);
     return code == cuda::CUDA_SUCCESS ? enqueue(block, call.stream) : failed(code);
+  }
+
+  bool is_laid_out_as_declared(const recipe::Binding& b) const noexcept {
+    for (int i = 0; i < loaded_count_; ++i)
+      if (!same_layout(b.role[loaded_[i]], declared_[static_cast<std::size_t>(loaded_[i])])) return false;
+    return true;
+  }
+
+  bool reduces_to_something(const recipe::Binding& b) const noexcept {
+    for (const chain::Reduction& r : epilogue_.reductions)
+      if (b.role[r.role].reach != 0) return true;
+    return false;
   }
 
   /// A child of fork() must not touch the parent's driver.
@@ -136,21 +161,24 @@ class Sm90Launcher final : public recipe::Launcher {
 
   /// The whole block for these views. With K = 0 no operand is read: the maps describe one column of memory that is there, since
   /// the copy engine looks its base up even when all of a box lies outside (measured).
-  cuda::CUresult build(ParameterBlock& block, const RoleView& a, const RoleView& b, const RoleView& d) const noexcept {
-    Problem p = problem_of(a, b, d, bytes_of(config_.input), bytes_of(config_.output));
+  cuda::CUresult build(ParameterBlock& block, const RoleView* views) const noexcept {
+    Problem p = problem_of(roles_, views, bytes_of(config_.input), bytes_of(config_.output));
     block = make_block(config_, p, raster_group(config_, sm_count_));
+    if (block.tiles == 0) return cuda::CUDA_SUCCESS;  // reductions of nothing: no operand is looked at
     if (p.k == 0) {
       p.k = 1;
-      const auto anywhere = reinterpret_cast<std::uint64_t>(d.data) & ~std::uint64_t{15};
-      p.a = config_.a_major == Major::k ? Matrix{anywhere, 64, 1, 64} : Matrix{anywhere, 1, 64, 64};
-      p.b = config_.b_major == Major::k ? Matrix{anywhere, 64, 1, 64} : Matrix{anywhere, 1, 64, 64};
+      const auto anywhere = reinterpret_cast<std::uint64_t>(views[roles_.d].data) & ~std::uint64_t{15};
+      p.a.fill(config_.a_major == Major::k ? Matrix{anywhere, 64, 1, 64} : Matrix{anywhere, 1, 64, 64});
+      p.b.fill(config_.b_major == Major::k ? Matrix{anywhere, 64, 1, 64} : Matrix{anywhere, 1, 64, 64});
     }
     cuda::CUresult code = cuda::CUDA_SUCCESS;
     const auto put = [&](cuda::CUtensorMap& map, const MapRequest& r) {
       if (code == cuda::CUDA_SUCCESS) code = encode(map, r);
     };
-    if (config_.a_path == Path::tma) put(block.a, map_of_a(config_, p));
-    if (config_.b_path == Path::tma) put(block.b, map_of_b(config_, p));
+    for (std::size_t i = 0; config_.a_path == Path::tma && i < static_cast<std::size_t>(roles_.a_count); ++i)
+      put(block.a[i], map_of_a(config_, p, i));
+    for (std::size_t i = 0; config_.b_path == Path::tma && i < static_cast<std::size_t>(roles_.b_count); ++i)
+      put(block.b[i], map_of_b(config_, p, i));
     if (config_.d_path == Path::tma) {
       if (stores_width(config_, 128)) put(block.d, map_of_d(config_, p, 128));
       if (stores_width(config_, 64)) put(block.d_half, map_of_d(config_, p, 64));
@@ -160,15 +188,18 @@ class Sm90Launcher final : public recipe::Launcher {
   }
 
   /// Only the addresses differ from the prototype.
-  cuda::CUresult readdress(ParameterBlock& block, const std::array<void*, 3>& operands) const noexcept {
-    cuda::CUtensorMap* const maps = &block.a;  // five of them, one behind the other
+  cuda::CUresult readdress(ParameterBlock& block, const recipe::Binding& b) const noexcept {
+    cuda::CUtensorMap* const maps = block.a;  // seven of them, one behind the other
     for (int i = 0; i < moving_count_; ++i)
-      if (const cuda::CUresult code = driver_.cuTensorMapReplaceAddress(maps + moving_[i].map, operands[moving_[i].operand]);
+      if (const cuda::CUresult code = driver_.cuTensorMapReplaceAddress(maps + moving_[i].map, b.role[moving_[i].role].data);
           code != cuda::CUDA_SUCCESS)
         return code;
-    block.a_view.address = reinterpret_cast<std::uint64_t>(operands[0]);
-    block.b_view.address = reinterpret_cast<std::uint64_t>(operands[1]);
-    block.d_view.address = reinterpret_cast<std::uint64_t>(operands[2]);
+    const auto address = [&b](int role) { return reinterpret_cast<std::uint64_t>(b.role[role].data); };
+    for (std::size_t i = 0; i < 2; ++i) {
+      block.a_view[i].address = address(roles_.a[i]);
+      block.b_view[i].address = address(roles_.b[i]);
+    }
+    block.d_view.address = address(roles_.d);
     return cuda::CUDA_SUCCESS;
   }
 
@@ -190,15 +221,18 @@ class Sm90Launcher final : public recipe::Launcher {
   int sm_count_;
   int forks_;
   ProductRoles roles_;
-  std::array<RoleView, 3> declared_;
+  std::vector<RoleView> declared_;  ///< by role
+  std::unique_ptr<ScratchPool> scratch_;
+  int loaded_[5]{};  ///< roles of a…, b…, d
+  int loaded_count_ = 0;
   cuda::CUfunction function_ = nullptr;
   cuda::CUcontext context_ = nullptr;
   cuda::CUlaunchAttribute attribute_{};
   cuda::CUlaunchConfig launch_{};  ///< all but grid and stream
   struct Moving {
-    std::uint8_t map = 0, operand = 0;
+    std::uint8_t map = 0, role = 0;
   };
-  Moving moving_[5];  ///< maps that follow an operand's address
+  Moving moving_[7];  ///< maps that follow an operand's address
   int moving_count_ = 0;
   ParameterBlock prototype_;
   bool prepared_ = false;
@@ -225,8 +259,10 @@ recipe::Requirements requirements_of(const chain::FusionChain& chain, const Kern
         {role,
          {.k_major = along_k, .modulus = 1, .stride_multiple = piece, .stride_limit = path == Path::tma, .alignment = piece}});
   };
-  ask(roles.a, config.a_path, config.a_major == Major::k, config.input);
-  ask(roles.b, config.b_path, config.b_major == Major::k, config.input);
+  for (int i = 0; i < roles.a_count; ++i)
+    ask(roles.a[static_cast<std::size_t>(i)], config.a_path, config.a_major == Major::k, config.input);
+  for (int i = 0; i < roles.b_count; ++i)
+    ask(roles.b[static_cast<std::size_t>(i)], config.b_path, config.b_major == Major::k, config.input);
   ask(roles.d, config.d_path, true, config.output);
   return q;
 }

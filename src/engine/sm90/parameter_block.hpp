@@ -32,33 +32,35 @@ struct ViewBlock {
 /// kEpilogueOffset. Maps come first, since their addresses must be multiples of 64.
 ///
 ///   offset  bytes                                       offset  bytes
-///        0    128  map of A                                 736     4  m, n, k, batches (4 each)
-///      128    128  map of B                                 752     4  k_blocks
-///      256    128  map of D, boxes of 128 bytes a row       756     4  a_batch_step, b_batch_step: 0 repeats one matrix
-///      384    128  map of D, 64 bytes                       764     4  swap_raster
-///      512    128  map of D, 32 bytes                       768     4  tiles, full_groups
-///      640     32  view of A                                776    12  divisors: tiles of a batch, tiles of a group, group, last
-///      672     32  view of B                                824     4  k_first: coordinate of the first k, beyond all of them
-///      when K = 0 704     32  view of D                                832        epilogue arguments
+///        0    256  maps of A, of the first product's first   1056    16  m, n, k, batches
+///      256    256  maps of B                                1072     4  k_blocks
+///      512    128  map of D, boxes of 128 bytes a row       1076    16  a_batch_step, b_batch_step: 0 repeats one matrix
+///      640    128  map of D, 64 bytes                       1092     4  swap_raster
+///      768    128  map of D, 32 bytes                       1096     8  tiles, full_groups
+///      896     64  views of A                               1104    48  divisors: tiles of a batch, of a group, group, last
+///      960     64  views of B                               1152     4  k_first: beyond all k when K = 0
+///     1024     32  view of D                                1156     4  d_columns: columns that the maps of D store
+///                                                           1216        epilogue arguments
 struct alignas(64) ParameterBlock {
-  cuda::CUtensorMap a{}, b{}, d{}, d_half{}, d_quarter{};
-  ViewBlock a_view, b_view, d_view;
+  cuda::CUtensorMap a[2]{}, b[2]{}, d{}, d_half{}, d_quarter{};
+  ViewBlock a_view[2], b_view[2], d_view;
   std::int32_t m = 0, n = 0, k = 0, batches = 1;
   std::int32_t k_blocks = 0;
-  std::int32_t a_batch_step = 1, b_batch_step = 1;
+  std::int32_t a_batch_step[2] = {1, 1}, b_batch_step[2] = {1, 1};
   std::int32_t swap_raster = 0;
   std::uint32_t tiles = 0, full_groups = 0;
   Divisor tiles_of_batch, tiles_of_group, group, last_group;
   std::int32_t k_first = 0;
   std::int32_t d_columns = 0;
+  std::int32_t unused[14] = {};
 };
-inline constexpr std::size_t kEpilogueOffset = 832;
+inline constexpr std::size_t kEpilogueOffset = 1216;
 
 static_assert(sizeof(cuda::CUtensorMap) == 128 && sizeof(ViewBlock) == 32 && sizeof(Divisor) == 12);
-static_assert(offsetof(ParameterBlock, a) == 0 && offsetof(ParameterBlock, b) == 128 && offsetof(ParameterBlock, d) == 256);
-static_assert(offsetof(ParameterBlock, a_view) == 640 && offsetof(ParameterBlock, d_view) == 704);
-static_assert(offsetof(ParameterBlock, m) == 736 && offsetof(ParameterBlock, k_blocks) == 752);
-static_assert(offsetof(ParameterBlock, tiles) == 768 && offsetof(ParameterBlock, tiles_of_batch) == 776);
+static_assert(offsetof(ParameterBlock, a) == 0 && offsetof(ParameterBlock, b) == 256 && offsetof(ParameterBlock, d) == 512);
+static_assert(offsetof(ParameterBlock, a_view) == 896 && offsetof(ParameterBlock, d_view) == 1024);
+static_assert(offsetof(ParameterBlock, m) == 1056 && offsetof(ParameterBlock, k_blocks) == 1072);
+static_assert(offsetof(ParameterBlock, tiles) == 1096 && offsetof(ParameterBlock, tiles_of_batch) == 1104);
 static_assert(sizeof(ParameterBlock) == kEpilogueOffset && alignof(ParameterBlock) == 64);
 
 }  // namespace verglas::sm90

@@ -25,14 +25,14 @@ double predict_seconds(const KernelConfig& c, const std::array<std::int64_t, 4>&
   const double k_steps = std::ceil(k / block_k(c)) * 4;
   // One instruction of 64 rows takes N/2 cycles, or the shared-memory port's 16 + N/4.
   const double instruction = std::max(c.block_n / 2.0, 16 + c.block_n / 4.0);
-  const double tile_cycles = c.block_m / 64.0 * instruction * k_steps;
+  const double tile_cycles = c.gemms * c.block_m / 64.0 * instruction * k_steps;
   const double drain_cycles = kDrainCyclesPerValue * c.block_m * c.block_n / c.consumers;
   const double exposed = c.schedule == Schedule::pingpong ? drain_cycles : waves * drain_cycles;
   const double tensor = (waves * tile_cycles + exposed) / kClock;
   const double in = bytes_of(c.input) * l * k;
   const double out = bytes_of(c.output) * l * m * n;
-  const double operands = in * (m + n);
-  const double l2 = (in * (m * std::ceil(n / c.block_n) + n * std::ceil(m / c.block_m)) + out) / kL2Bytes;
+  const double operands = in * (c.a_count * m + c.b_count * n);
+  const double l2 = (in * (c.a_count * m * std::ceil(n / c.block_n) + c.b_count * n * std::ceil(m / c.block_m)) + out) / kL2Bytes;
   const double rereads = operands > kL2Size ? 1.3 : 1.0;
   const double memory = (operands * rereads + out) / kMemoryBytes;
   const double copied = c.a_path == Path::tma && c.b_path == Path::tma ? 1.0 : 2.5;  // pieces are moved by threads

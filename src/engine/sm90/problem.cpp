@@ -29,28 +29,32 @@ Matrix matrix_of(const recipe::RoleView& v, int bytes) noexcept {
 }  // namespace
 
 ProductRoles product_roles(const chain::FusionChain& c) noexcept {
-  const chain::Gemm& g = c.gemms[0];
-  return {c.inputs[static_cast<std::size_t>(g.a)].role, c.inputs[static_cast<std::size_t>(g.b)].role, c.stores[0].role};
+  ProductRoles r;
+  r.d = c.stores[0].role;
+  for (const chain::MatrixInput& in : c.inputs) {
+    const bool is_a = c.roles[static_cast<std::size_t>(in.role)].kind == chain::RoleKind::a;
+    (is_a ? r.a : r.b)[static_cast<std::size_t>(is_a ? r.a_count++ : r.b_count++)] = in.role;
+  }
+  return r;
 }
 
-Problem problem_of(const recipe::RoleView& a, const recipe::RoleView& b, const recipe::RoleView& d, int input_bytes,
-                   int output_bytes) noexcept {
+Problem problem_of(const ProductRoles& r, const recipe::RoleView* views, int input_bytes, int output_bytes) noexcept {
   Problem p;
+  const recipe::RoleView& d = views[r.d];
   p.batches = d.extent[0];
   p.m = d.extent[1];
   p.n = d.extent[2];
-  p.k = a.extent[2];
-  p.a = matrix_of(a, input_bytes);
-  p.b = matrix_of(b, input_bytes);
+  p.k = views[r.a[0]].extent[2];
+  for (std::size_t i = 0; i < static_cast<std::size_t>(r.a_count); ++i) p.a[i] = matrix_of(views[r.a[i]], input_bytes);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(r.b_count); ++i) p.b[i] = matrix_of(views[r.b[i]], input_bytes);
   p.d = matrix_of(d, output_bytes);
   return p;
 }
 
-std::array<recipe::RoleView, 3> declared_views(const chain::FusionChain& c) {
-  const ProductRoles r = product_roles(c);
-  std::array<recipe::RoleView, 3> views{};
-  for (std::size_t i = 0; i < 3; ++i) {
-    const chain::Role& role = c.roles[static_cast<std::size_t>(i == 0 ? r.a : i == 1 ? r.b : r.d)];
+std::vector<recipe::RoleView> declared_views(const chain::FusionChain& c) {
+  std::vector<recipe::RoleView> views(c.roles.size());
+  for (std::size_t i = 0; i < views.size(); ++i) {
+    const chain::Role& role = c.roles[i];
     const chain::Operand& o = c.operands[static_cast<std::size_t>(role.operand)];
     views[i].data = reinterpret_cast<char*>(kAnyAddress);
     for (std::size_t axis = 0; axis < 3; ++axis) {

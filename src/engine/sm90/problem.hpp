@@ -1,5 +1,5 @@
 #pragma once
-#include <array>
+#include <vector>
 
 #include "chain/chain.hpp"
 #include "engine/sm90/tensor_maps.hpp"
@@ -7,18 +7,18 @@
 
 namespace verglas::sm90 {
 
-/// Roles of the three matrices of a plain product.
+/// Roles of the matrices that the kernel loads, and of the output that it stores through shared memory: the first.
 struct ProductRoles {
-  int a = 0, b = 0, d = 0;
+  std::array<int, 2> a{}, b{};
+  int a_count = 0, b_count = 0, d = 0;
 };
 ProductRoles product_roles(const chain::FusionChain& chain) noexcept;
 
-/// The product of these role views (canonical axes). Axes of extent 1 get a stride that every path can take: theirs means
+/// The product of these views, one a role (canonical axes). Axes of extent 1 get a stride that every path can take: theirs means
 /// nothing.
-Problem problem_of(const recipe::RoleView& a, const recipe::RoleView& b, const recipe::RoleView& d, int input_bytes,
-                   int output_bytes) noexcept;
+Problem problem_of(const ProductRoles& roles, const recipe::RoleView* views, int input_bytes, int output_bytes) noexcept;
 
-/// Role views as declared, at an address that any path can take: what a plan is prepared for.
-std::array<recipe::RoleView, 3> declared_views(const chain::FusionChain& chain);
+/// The views of all roles as declared, at an address that any path can take: what a plan is prepared for.
+std::vector<recipe::RoleView> declared_views(const chain::FusionChain& chain);
 
 }  // namespace verglas::sm90

@@ -26,9 +26,17 @@ std::string constants_text(const KernelConfig& c) {
   add("int", "A_PIECE", piece_bytes(c.a_path));
   add("int", "B_PIECE", piece_bytes(c.b_path));
   add("int", "D_PIECE", piece_bytes(c.d_path));
+  add("int", "REDUCTIONS", c.reductions);
+  add("int", "COLUMN_REDUCTIONS", c.column_reductions);
+  add("int", "GEMMS", c.gemms);
+  add("int", "A_COUNT", c.a_count);
+  add("int", "B_COUNT", c.b_count);
   add("bool", "PROGRAMMATIC", c.programmatic);
   add("int", "PRODUCER_REGISTERS", producer_registers(c));
   add("int", "CONSUMER_REGISTERS", consumer_registers(c));
+  for (const auto& [name, which] : {std::pair{"gemm_a", c.gemm_a}, {"gemm_b", c.gemm_b}})
+    fmt::format_to(std::back_inserter(out), "  VG_DEVICE static constexpr int {}(int g) {{ return g == 0 ? {} : {}; }}\n", name,
+                   which[0], which[1]);
   return out + "};\n";
 }
 
@@ -77,7 +85,7 @@ std::string wgmma_text(const KernelConfig& c) {
 
 std::string kernel_source(const KernelConfig& c, const EpilogueText& epilogue, const std::string& entry) {
   return fmt::format(
-      "#include \"gemm.cuh\"\n#include \"pointwise.cuh\"\n\nnamespace vg {{\n\n{}\n{}\n{}\n\n{}\n\n"
+      "#include \"gemm.cuh\"\n#include \"reduce.cuh\"\n\nnamespace vg {{\n\n{}\n{}\n{}\n\n{}\n\n"
       "struct alignas(64) Block {{\n  Parameters gemm;\n  EpilogueArguments epilogue;\n}};\n\n}}  // namespace vg\n\n"
       "extern \"C\" __global__ void __launch_bounds__({}, 1) {}(const __grid_constant__ vg::Block block) {{\n"
       "  vg::gemm<vg::Config, vg::Wgmma>(block.gemm, vg::Epilogue(block.gemm, block.epilogue));\n}}\n",

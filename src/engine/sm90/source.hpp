@@ -9,13 +9,18 @@ namespace verglas::sm90 {
 struct EpilogueText {
   /// `struct EpilogueArguments { … };` alignment at most 16; its bytes follow Parameters in the parameter block.
   std::string arguments = "struct EpilogueArguments {};";
-  /// `struct Epilogue` with a constructor from (const Parameters&, const EpilogueArguments&) and
-  /// `VG_DEVICE void unit(float (&x)[8], const Position& at)`, called once a unit by all threads of a warpgroup (see
-  /// epilogue.cuh).
+  /// `struct Epilogue` with a constructor from (const Parameters&, const EpilogueArguments&) and what Drain calls, by all
+  /// threads of a warpgroup (epilogue.cuh): begin(const TilePiece&), for each row block begin_rows(), unit(float (&x)[GEMMS][8],
+  /// const Position&) for each of its units, end_rows(int block), then end(); and clear() where D has no element.
   std::string body =
       "struct Epilogue {\n"
       "  VG_DEVICE Epilogue(const Parameters&, const EpilogueArguments&) {}\n"
-      "  VG_DEVICE void unit(float (&)[8], const Position&) {}\n"
+      "  VG_DEVICE void begin(const TilePiece&) {}\n"
+      "  VG_DEVICE void begin_rows() {}\n"
+      "  VG_DEVICE void unit(float (&)[1][8], const Position&) {}\n"
+      "  VG_DEVICE void end_rows(int) {}\n"
+      "  VG_DEVICE void end() {}\n"
+      "  VG_DEVICE void clear() {}\n"
       "};";
 };
 

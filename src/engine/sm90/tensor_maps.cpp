@@ -123,20 +123,36 @@ Major major_of(const Matrix& x, std::int64_t rows, std::int64_t cols) {
   return x.row_stride == 1 || rows == 1 ? Major::mn : Major::k;
 }
 
+namespace {
+/// The one that asks less of an operand.
+Path harder(Path x, Path y) {
+  if (x == Path::tma) return y;
+  return y == Path::tma ? x : std::min(x, y);
+}
+}  // namespace
+
 void fit_operands(KernelConfig& c, const Problem& p) {
   const int in = bytes_of(c.input), out = bytes_of(c.output);
-  c.a_major = major_of(p.a, p.m, p.k);
-  c.b_major = major_of(p.b, p.n, p.k);
-  c.a_path = best_path(p.a, c.a_major == Major::k, p.m, p.k, p.batches, in);
-  c.b_path = best_path(p.b, c.b_major == Major::k, p.n, p.k, p.batches, in);
+  // Two matrices of one side travel alike: the way of the harder one, and by single elements where their majors differ.
+  const auto fit = [&](const std::array<Matrix, 2>& x, int count, std::int64_t rows, Major& major, Path& path) {
+    major = major_of(x[0], rows, p.k);
+    path = best_path(x[0], major == Major::k, rows, p.k, p.batches, in);
+    for (int i = 1; i < count; ++i) {
+      const Matrix& other = x[static_cast<std::size_t>(i)];
+      path = harder(path, major_of(other, rows, p.k) == major ? best_path(other, major == Major::k, rows, p.k, p.batches, in)
+                                                              : Path::bytes2);
+    }
+  };
+  fit(p.a, c.a_count, p.m, c.a_major, c.a_path);
+  fit(p.b, c.b_count, p.n, c.b_major, c.b_path);
   c.d_path = best_path(p.d, true, p.m, p.n, p.batches, out);
 }
 
-MapRequest map_of_a(const KernelConfig& c, const Problem& p) {
-  return map_of_input(c, p.a, c.a_major, c.block_m, p.m, p.k, p.batches);
+MapRequest map_of_a(const KernelConfig& c, const Problem& p, std::size_t which) {
+  return map_of_input(c, p.a[which], c.a_major, c.block_m, p.m, p.k, p.batches);
 }
-MapRequest map_of_b(const KernelConfig& c, const Problem& p) {
-  return map_of_input(c, p.b, c.b_major, c.block_n, p.n, p.k, p.batches);
+MapRequest map_of_b(const KernelConfig& c, const Problem& p, std::size_t which) {
+  return map_of_input(c, p.b[which], c.b_major, c.block_n, p.n, p.k, p.batches);
 }
 std::int64_t mapped_columns(const KernelConfig& c, std::int64_t n) noexcept { return n - n % (16 / bytes_of(c.output)); }
 
@@ -159,8 +175,13 @@ int raster_group(const KernelConfig& c, int sm_count) noexcept {
 
 ParameterBlock make_block(const KernelConfig& c, const Problem& p, int group, bool swap_raster) {
   ParameterBlock b;
-  b.a_view = view_of(p.a, c.a_major == Major::k);
-  b.b_view = view_of(p.b, c.b_major == Major::k);
+  const auto step = [&](const Matrix& x) { return x.batch_stride == 0 || p.batches == 1 ? 0 : 1; };
+  for (std::size_t i = 0; i < 2; ++i) {
+    b.a_view[i] = view_of(p.a[i], c.a_major == Major::k);
+    b.b_view[i] = view_of(p.b[i], c.b_major == Major::k);
+    b.a_batch_step[i] = step(p.a[i]);
+    b.b_batch_step[i] = step(p.b[i]);
+  }
   b.d_view = view_of(p.d, true);
   b.m = static_cast<std::int32_t>(p.m);
   b.n = static_cast<std::int32_t>(p.n);
@@ -169,12 +190,11 @@ ParameterBlock make_block(const KernelConfig& c, const Problem& p, int group, bo
   b.k_blocks = static_cast<std::int32_t>(std::max<std::int64_t>(1, ceil_div(p.k, block_k(c))));  // k = 0: one block of zeros
   b.d_columns = static_cast<std::int32_t>(mapped_columns(c, p.n));
   if (p.k == 0) b.k_first = 1 << 30;
-  b.a_batch_step = p.a.batch_stride == 0 || p.batches == 1 ? 0 : 1;
-  b.b_batch_step = p.b.batch_stride == 0 || p.batches == 1 ? 0 : 1;
   b.swap_raster = swap_raster ? 1 : 0;
   const auto tiles_m = static_cast<std::uint32_t>(ceil_div(p.m, c.block_m)),
              tiles_n = static_cast<std::uint32_t>(ceil_div(p.n, c.block_n));
   const std::uint32_t fast = swap_raster ? tiles_n : tiles_m, slow = swap_raster ? tiles_m : tiles_n;
+  if (tiles_m == 0 || tiles_n == 0 || p.batches == 0) return b;  // no tile: nothing is read
   const std::uint32_t width = std::min(static_cast<std::uint32_t>(group), fast);
   b.tiles = tiles_m * tiles_n * static_cast<std::uint32_t>(p.batches);
   b.full_groups = fast / width;
@@ -186,7 +206,7 @@ ParameterBlock make_block(const KernelConfig& c, const Problem& p, int group, bo
 }
 
 unsigned grid_of(const ParameterBlock& block, int sm_count) noexcept {
-  return std::min(block.tiles, static_cast<std::uint32_t>(sm_count));
+  return std::clamp(block.tiles, 1U, static_cast<std::uint32_t>(sm_count));
 }
 
 }  // namespace verglas::sm90

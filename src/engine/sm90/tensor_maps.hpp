@@ -20,7 +20,8 @@ struct Matrix {
 /// D[l,m,n] = sum over k of A[l,m,k] B[l,k,n], where the rows of `b` are n: b(l, n, k).
 struct Problem {
   std::int64_t m = 0, n = 0, k = 0, batches = 1;
-  Matrix a, b, d;
+  std::array<Matrix, 2> a, b;  ///< as many as the configuration has
+  Matrix d;
 };
 
 /// What cuTensorMapEncodeTiled is asked for. Inner dimension first; strides in bytes, of dimensions 1 and 2. No interleave,
@@ -47,8 +48,8 @@ Major major_of(const Matrix& x, std::int64_t rows, std::int64_t cols);
 /// Sets majors and paths of a configuration to what the problem's strides ask for.
 void fit_operands(KernelConfig& config, const Problem& problem);
 
-MapRequest map_of_a(const KernelConfig& config, const Problem& problem);
-MapRequest map_of_b(const KernelConfig& config, const Problem& problem);
+MapRequest map_of_a(const KernelConfig& config, const Problem& problem, std::size_t which = 0);
+MapRequest map_of_b(const KernelConfig& config, const Problem& problem, std::size_t which = 0);
 /// Columns of D that the copy engine stores: whole pieces of 16 bytes, since it clips a store at those and not at elements.
 std::int64_t mapped_columns(const KernelConfig& config, std::int64_t n) noexcept;
 /// `width`: 128, 64 or 32 bytes a row of the box.

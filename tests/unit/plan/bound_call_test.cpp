@@ -110,7 +110,7 @@ TEST(BoundCall, IsOneLaunchOnADevice) {
   ASSERT_EQ(launches.size(), 2U);
   EXPECT_EQ(support::record_of(launches[0].as<sm90::ParameterBlock>().d).address, reinterpret_cast<std::uint64_t>(at(3)));
   EXPECT_EQ(support::record_of(launches[1].as<sm90::ParameterBlock>().d).address, reinterpret_cast<std::uint64_t>(at(4)));
-  EXPECT_EQ(support::record_of(launches[1].as<sm90::ParameterBlock>().a).address, reinterpret_cast<std::uint64_t>(at(1)));
+  EXPECT_EQ(support::record_of(launches[1].as<sm90::ParameterBlock>().a[0]).address, reinterpret_cast<std::uint64_t>(at(1)));
 
   const cuda::CurrentContext elsewhere(driver.table(), driver.primary_context(1));
   driver.clear();

@@ -10,6 +10,15 @@ namespace vg {
 /// Rows and columns may lie outside D: such values are computed and not stored.
 struct Position {
   int batch, row, col;
+  int block, unit;  // of the consumer's part of the tile: row block and column / 16
+};
+
+/// The part of a tile that one consumer drains, and its place among all parts.
+struct TilePiece {
+  int batch, m, n;  // in pieces
+  int row, col;     // of its first element in D
+  int consumer;
+  uint32 scratch;  // shared memory of this consumer's reductions: COLUMN_REDUCTIONS x 4 x BLOCK_N words, then 8 for each
 };
 
 /// Bytes a row of chunk `c` of a row block, and its first byte in the row.
@@ -113,14 +122,18 @@ class Drain {
   VG_DEVICE Drain(const Parameters& p, uint32 smem, int consumer)
       : p_(p), buffers_(smem + L::STAGING + consumer * C::STORE_BUFFERS * L::CHUNK_BYTES), consumer_(consumer) {}
 
-  /// `row`, `col`: first of this consumer's part of D.
-  VG_DEVICE void operator()(float (&acc)[L::M_BLOCKS][C::BLOCK_N / 2], Epilogue& epilogue, int batch, int row, int col) {
+  /// `piece`: this consumer's part of the tile.
+  VG_DEVICE void operator()(float (&acc)[C::GEMMS][L::M_BLOCKS][C::BLOCK_N / 2], Epilogue& epilogue, const TilePiece& piece) {
+    const int batch = piece.batch, row = piece.row, col = piece.col;
+    epilogue.begin(piece);
     if constexpr (L::WHOLE_TILE_STAGED) {
       reuse<0>();
 #pragma unroll
       for (int i = 0; i < L::M_BLOCKS; ++i) {
+        epilogue.begin_rows();
 #pragma unroll
-        for (int c = 0; c < L::CHUNKS; ++c) fill(buffer(i * L::CHUNKS + c), acc[i], epilogue, {batch, row + 64 * i, col}, c);
+        for (int c = 0; c < L::CHUNKS; ++c) fill(buffer(i * L::CHUNKS + c), acc, epilogue, {batch, row + 64 * i, col, i, 0}, c);
+        epilogue.end_rows(i);
       }
       publish();
 #pragma unroll
@@ -132,18 +145,21 @@ class Drain {
     } else {
 #pragma unroll
       for (int i = 0; i < L::M_BLOCKS; ++i) {
+        epilogue.begin_rows();
 #pragma unroll
         for (int c = 0; c < L::CHUNKS; ++c) {
           reuse<C::STORE_BUFFERS - 1>();
-          fill(buffer(next_), acc[i], epilogue, {batch, row + 64 * i, col}, c);
+          fill(buffer(next_), acc, epilogue, {batch, row + 64 * i, col, i, 0}, c);
           publish();
           store(buffer(next_), batch, row + 64 * i, col, c);
           if (leader()) bulk_commit();
           // Runs on from tile to tile: with an odd number of chunks a count of each tile's own would refill a busy buffer.
           next_ = next_ + 1 == C::STORE_BUFFERS ? 0 : next_ + 1;
         }
+        epilogue.end_rows(i);
       }
     }
+    epilogue.end();
   }
 
   /// Before the block ends: its shared memory must outlive the stores that read it.
@@ -165,7 +181,7 @@ class Drain {
     if (C::D_PIECE == 0) fence_async_proxy();
     consumer_sync(consumer_);
   }
-  VG_DEVICE void fill(uint32 chunk, float (&acc)[C::BLOCK_N / 2], Epilogue& epilogue, Position at, int c) {
+  VG_DEVICE void fill(uint32 chunk, float (&acc)[C::GEMMS][L::M_BLOCKS][C::BLOCK_N / 2], Epilogue& epilogue, Position at, int c) {
     constexpr int UNIT_BYTES = 16 * C::OUTPUT_BYTES;
     const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
     const int width = chunk_width<L>(c), start = chunk_start<L>(c), first = at.col;
@@ -176,16 +192,16 @@ class Drain {
       const int u = (start + byte) / UNIT_BYTES;
       // Units beyond D need no work; and a branch around each keeps ptxas from hoisting one into another, which spills.
       if (first + 16 * u >= p_.n) continue;
-      float x[8];
+      float x[C::GEMMS][8];
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        x[i] = acc[8 * u + i];
-        asm volatile("" : "+f"(x[i]));  // nothing of a unit is computed ahead of it
+      for (int i = 0; i < 8 * C::GEMMS; ++i) {
+        x[i / 8][i % 8] = acc[i / 8][at.block][8 * u + i % 8];
+        asm volatile("" : "+f"(x[i / 8][i % 8]));  // nothing of a unit is computed ahead of it
       }
-      epilogue.unit(x, {at.batch, at.row, at.col + 16 * u});
-      if (width == 128) stage_unit<C, 128>(chunk, byte, x);
-      if (width == 64) stage_unit<C, 64>(chunk, byte, x);
-      if (width == 32) stage_unit<C, 32>(chunk, byte, x);
+      epilogue.unit(x, {at.batch, at.row, at.col + 16 * u, at.block, u});
+      if (width == 128) stage_unit<C, 128>(chunk, byte, x[0]);
+      if (width == 64) stage_unit<C, 64>(chunk, byte, x[0]);
+      if (width == 32) stage_unit<C, 32>(chunk, byte, x[0]);
     }
   }
   VG_DEVICE void store(uint32 chunk, int batch, int row, int col, int c) {

@@ -5,9 +5,9 @@
 
 namespace vg {
 
-/// D[l,m,n] = chain(sum over k of A[l,m,k] B[l,k,n]). One block an SM, persistent over tiles; the first warpgroup loads, the
-/// others multiply and drain. Cooperative: the consumers share a tile's rows. Ping-pong: each has tiles of its own, and while one
-/// drains, the other multiplies.
+/// D[l,m,n] = chain(sum over k of A[l,m,k] B[l,k,n]), of one product or of two that share an operand or none. One block an SM,
+/// persistent over tiles; the first warpgroup loads, the others multiply and drain. Cooperative: the consumers share a tile's
+/// rows. Ping-pong: each has tiles of its own, and while one drains, the other multiplies.
 template <class C, class Wgmma, class Epilogue>
 VG_DEVICE void gemm(const Parameters& p, Epilogue epilogue) {
   using L = Layout<C>;
@@ -16,9 +16,11 @@ VG_DEVICE void gemm(const Parameters& p, Epilogue epilogue) {
   const int warpgroup = warp_index() / 4;
 
   if (threadIdx.x == 0) {
-    if (!L::A_COPIED) prefetch_map(&p.a);
-    if (!L::B_COPIED) prefetch_map(&p.b);
-    if (C::D_PIECE == 0) prefetch_map(&p.d);
+    if (p.tiles != 0) {  // else nobody made the maps
+      for (int i = 0; i < (L::A_COPIED ? 0 : C::A_COUNT); ++i) prefetch_map(&p.a[i]);
+      for (int i = 0; i < (L::B_COPIED ? 0 : C::B_COUNT); ++i) prefetch_map(&p.b[i]);
+      if (C::D_PIECE == 0) prefetch_map(&p.d);
+    }
     for (int s = 0; s < C::STAGES; ++s) {
       barrier_init(L::full(smem, s), L::FULL_ARRIVALS);
       barrier_init(L::empty(smem, s), L::EMPTY_ARRIVALS);
@@ -51,8 +53,8 @@ VG_DEVICE void gemm(const Parameters& p, Epilogue epilogue) {
   }
   for (; t < p.tiles; t += gridDim.x * (C::PINGPONG ? 2 : 1)) {
     const Tile tile = tile_at(p, t);
-    const int first_row_block = C::PINGPONG ? 0 : consumer * L::M_BLOCKS;
-    typename Wgmma::Accumulator acc[L::M_BLOCKS][C::BLOCK_N / 2];
+    const int share = C::PINGPONG ? 0 : consumer, first_row_block = share * L::M_BLOCKS;
+    typename Wgmma::Accumulator acc[C::GEMMS][L::M_BLOCKS][C::BLOCK_N / 2];
     if constexpr (C::PINGPONG) {
       // Needed for right results, not for speed: a parity cannot tell phase n from n + 2, so a consumer may wait for its stages
       // only once the other has waited for all of its own.
@@ -63,8 +65,11 @@ VG_DEVICE void gemm(const Parameters& p, Epilogue epilogue) {
       if (C::PINGPONG && threadIdx.x % 32 == 0) barrier_arrive(L::order(smem, consumer ^ 1));
     });
     if constexpr (C::PINGPONG) ring.skip(p.k_blocks);
-    drain(acc, epilogue, tile.batch, tile.m * C::BLOCK_M + 64 * first_row_block, tile.n * C::BLOCK_N);
+    drain(acc, epilogue,
+          {tile.batch, tile.m * (C::PINGPONG ? 1 : C::CONSUMERS) + share, tile.n, tile.m * C::BLOCK_M + 64 * first_row_block,
+           tile.n * C::BLOCK_N, consumer, smem + L::SCRATCH + consumer * L::SCRATCH_BYTES});
   }
+  if (p.tiles == 0 && consumer == 0) epilogue.clear();
   drain.finish();
 }
 

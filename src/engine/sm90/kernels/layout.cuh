@@ -5,9 +5,10 @@ namespace vg {
 
 /// Shared memory of one block, from the constants of a flavor. The same sums stand in configuration.cpp (`smem_bytes`).
 ///
-///   0                          STAGES x [ A: BLOCK_M lines of 128 bytes | B: lines of 128 bytes ], 128B swizzle
+///   0                          STAGES x [ each A: BLOCK_M lines of 128 bytes | each B: lines of 128 bytes ], 128B swizzle
 ///   STAGES * STAGE_BYTES       staging of D: STORERS x STORE_BUFFERS chunks of 64 rows
 ///   ... + STAGING_BYTES        barriers: full[STAGES], empty[STAGES], order[2]
+///   SCRATCH                    CONSUMERS x words of the reductions
 template <class C>
 struct Layout {
   static constexpr int LINE = 128;  // bytes; one k-block of a row, or 64 elements along MN
@@ -15,9 +16,10 @@ struct Layout {
   static constexpr int M_BLOCKS = C::BLOCK_M / 64 / (C::PINGPONG ? 1 : C::CONSUMERS);  // wgmma row blocks a consumer holds
   static constexpr int A_LINES = C::BLOCK_M;
   static constexpr int B_LINES = C::B_K_MAJOR ? C::BLOCK_N : (C::BLOCK_N + 63) / 64 * 64;
-  static constexpr int A_BYTES = A_LINES * LINE;
+  static constexpr int A_BYTES = A_LINES * LINE;  // of one matrix
   static constexpr int B_BYTES = B_LINES * LINE;
-  static constexpr int STAGE_BYTES = A_BYTES + B_BYTES;
+  static constexpr int ALL_A_BYTES = C::A_COUNT * A_BYTES;
+  static constexpr int STAGE_BYTES = ALL_A_BYTES + C::B_COUNT * B_BYTES;
 
   static constexpr int CHUNK_BYTES = 64 * LINE;
   static constexpr int ROW_BYTES = C::BLOCK_N * C::OUTPUT_BYTES;  // of a tile of D
@@ -29,12 +31,15 @@ struct Layout {
   static constexpr int STAGING = STAGE_BYTES * C::STAGES;
   static constexpr int STAGING_BYTES = C::CONSUMERS * C::STORE_BUFFERS * CHUNK_BYTES;
   static constexpr int BARRIERS = STAGING + STAGING_BYTES;
-  static constexpr int SMEM_BYTES = BARRIERS + 8 * (2 * C::STAGES + 2);
+  static constexpr int SCRATCH = BARRIERS + 8 * (2 * C::STAGES + 2);
+  static constexpr int SCRATCH_BYTES =
+      C::REDUCTIONS == 0 ? 0 : 4 * (C::COLUMN_REDUCTIONS * 4 * C::BLOCK_N + 8 * C::REDUCTIONS);  // a consumer
+  static constexpr int SMEM_BYTES = SCRATCH + C::CONSUMERS * SCRATCH_BYTES;
 
   static constexpr int THREADS = 128 * (C::CONSUMERS + 1);
   static constexpr bool A_COPIED = C::A_PIECE != 0, B_COPIED = C::B_PIECE != 0;  // by threads, not by the copy engine
   static constexpr bool ANY_COPIED = A_COPIED || B_COPIED, ANY_TMA = !A_COPIED || !B_COPIED;
-  static constexpr int TMA_BYTES = (A_COPIED ? 0 : A_BYTES) + (B_COPIED ? 0 : B_BYTES);  // a stage
+  static constexpr int TMA_BYTES = (A_COPIED ? 0 : ALL_A_BYTES) + (B_COPIED ? 0 : C::B_COUNT * B_BYTES);  // a stage
   static constexpr int FULL_ARRIVALS = (ANY_TMA ? 1 : 0) + (ANY_COPIED ? 4 : 0);
   static constexpr int EMPTY_ARRIVALS = 4 * (C::PINGPONG ? 1 : C::CONSUMERS);  // warps that read a stage
 

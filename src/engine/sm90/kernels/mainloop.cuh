@@ -6,26 +6,31 @@ namespace vg {
 
 /// The sum over k of one tile. `Wgmma` is generated: `multiply` issues fence, the k-steps of one 128-byte k-block, and commit as
 /// one statement; `settle` names every accumulator, so that no use of one moves above the last wait.
-///   acc   M_BLOCKS row blocks of 64 by BLOCK_N; register i of thread t (w = t / 32, l = t % 32) holds
+///   acc   of each product M_BLOCKS row blocks of 64 by BLOCK_N; register i of thread t (w = t / 32, l = t % 32) holds
 ///         row 16w + l/4 + 8(i/2 % 2), column 8(i/4) + 2(l % 4) + i%2
-/// One group stays in flight: stage s is released once the products of stage s + 1 have been issued and those of s are done.
+/// The newest stage stays in flight: stage s is released once the products of stage s + 1 have been issued and those of s are
+/// done.
 template <class C, class Wgmma, class OnIssued>
-VG_DEVICE void multiply_tile(typename Wgmma::Accumulator (&acc)[Layout<C>::M_BLOCKS][C::BLOCK_N / 2], uint32 smem,
+VG_DEVICE void multiply_tile(typename Wgmma::Accumulator (&acc)[C::GEMMS][Layout<C>::M_BLOCKS][C::BLOCK_N / 2], uint32 smem,
                              Ring<C::STAGES>& ring, int k_blocks, int first_row_block, OnIssued on_issued) {
   using L = Layout<C>;
   const bool arriving = threadIdx.x % 32 == 0;
   int previous = 0;
   for (int k_block = 0; k_block < k_blocks; ++k_block) {
     barrier_wait(L::full(smem, ring.stage), ring.phase);  // acquires what the copy engine wrote
-    const uint32 a = smem + ring.stage * L::STAGE_BYTES + first_row_block * 8192,
-                 b = smem + ring.stage * L::STAGE_BYTES + L::A_BYTES;
-    // K-major: groups of 8 rows lie 1024 bytes apart. MN-major: groups of 8 k lie 1024 apart, blocks of 64 along MN 8192.
-    const uint64 a_matrix = matrix_descriptor(a, C::A_K_MAJOR ? 16 : 8192, 1024);
-    const uint64 b_matrix = matrix_descriptor(b, C::B_K_MAJOR ? 16 : 8192, 1024);
+    const uint32 stage = smem + ring.stage * L::STAGE_BYTES;
 #pragma unroll
-    for (int i = 0; i < L::M_BLOCKS; ++i) Wgmma::multiply(acc[i], a_matrix + i * (8192 >> 4), b_matrix, k_block != 0);
+    for (int g = 0; g < C::GEMMS; ++g) {
+      const uint32 a = stage + C::gemm_a(g) * L::A_BYTES + first_row_block * 8192,
+                   b = stage + L::ALL_A_BYTES + C::gemm_b(g) * L::B_BYTES;
+      // K-major: groups of 8 rows lie 1024 bytes apart. MN-major: groups of 8 k lie 1024 apart, blocks of 64 along MN 8192.
+      const uint64 a_matrix = matrix_descriptor(a, C::A_K_MAJOR ? 16 : 8192, 1024);
+      const uint64 b_matrix = matrix_descriptor(b, C::B_K_MAJOR ? 16 : 8192, 1024);
+#pragma unroll
+      for (int i = 0; i < L::M_BLOCKS; ++i) Wgmma::multiply(acc[g][i], a_matrix + i * (8192 >> 4), b_matrix, k_block != 0);
+    }
     if (k_block != 0) {
-      wgmma_wait<L::M_BLOCKS>();
+      wgmma_wait<C::GEMMS * L::M_BLOCKS>();
       if (arriving) barrier_arrive(L::empty(smem, previous));
     }
     previous = ring.stage;
@@ -34,7 +39,10 @@ VG_DEVICE void multiply_tile(typename Wgmma::Accumulator (&acc)[Layout<C>::M_BLO
   on_issued();
   wgmma_wait<0>();
 #pragma unroll
-  for (int i = 0; i < L::M_BLOCKS; ++i) Wgmma::settle(acc[i]);
+  for (int g = 0; g < C::GEMMS; ++g) {
+#pragma unroll
+    for (int i = 0; i < L::M_BLOCKS; ++i) Wgmma::settle(acc[g][i]);
+  }
   if (arriving) barrier_arrive(L::empty(smem, previous));
 }
 

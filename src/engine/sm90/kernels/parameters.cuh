@@ -18,20 +18,20 @@ struct View {
 
 /// Mirror of ParameterBlock in parameter_block.hpp; the offsets below are asserted on both sides.
 struct alignas(64) Parameters {
-  TensorMap a, b;                  // loads
-  TensorMap d, d_half, d_quarter;  // stores of 128, 64 and 32 bytes a row
-  View a_view, b_view, d_view;     // for the loader and the store that go without maps
+  TensorMap a[2], b[2];               // loads
+  TensorMap d, d_half, d_quarter;     // stores of 128, 64 and 32 bytes a row
+  View a_view[2], b_view[2], d_view;  // for the loader and the store that go without maps
   int m, n, k, batches;
-  int k_blocks;                    // ceil(k / BLOCK_K)
-  int a_batch_step, b_batch_step;  // 0: one matrix for all batches
-  int swap_raster;                 // 1: groups run along n
-  uint32 tiles, full_groups;       // groups of raster_group tiles of the fast dimension
+  int k_blocks;                          // ceil(k / BLOCK_K)
+  int a_batch_step[2], b_batch_step[2];  // 0: one matrix for all batches
+  int swap_raster;                       // 1: groups run along n
+  uint32 tiles, full_groups;             // groups of raster_group tiles of the fast dimension
   Divisor tiles_of_batch, tiles_of_group, group, last_group;
   int k_first;    // coordinate of the first k: beyond the maps when K = 0, so that every box is zeros and nothing is read
   int d_columns;  // columns that the maps of D store; threads store the others
 };
 
 static_assert(sizeof(TensorMap) == 128 && sizeof(View) == 32 && sizeof(Divisor) == 12);
-static_assert(sizeof(Parameters) == 832);
+static_assert(sizeof(Parameters) == 1216);
 
 }  // namespace vg

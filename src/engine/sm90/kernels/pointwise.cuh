@@ -17,7 +17,9 @@ struct F32 {
     asm volatile("ld.global.f32 %0, [%1];" : "=f"(f) : "l"(from));
     return f;
   }
+  VG_DEVICE static void store(void* to, float v) { asm volatile("st.global.f32 [%0], %1;" ::"l"(to), "f"(v) : "memory"); }
 };
+VG_DEVICE void store_u16(void* to, uint16 v) { asm volatile("st.global.u16 [%0], %1;" ::"l"(to), "h"(v) : "memory"); }
 VG_DEVICE uint16 load_u16(const void* from) {
   uint16 v;
   asm volatile("ld.global.u16 %0, [%1];" : "=h"(v) : "l"(from));
@@ -32,10 +34,20 @@ VG_DEVICE float f16_to_float(uint16 v) {
 struct Bf16 {
   static constexpr int BYTES = 2;
   VG_DEVICE static float load(const void* from) { return bf16_to_float(load_u16(from)); }
+  VG_DEVICE static void store(void* to, float v) {
+    uint16 h;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(v));
+    store_u16(to, h);
+  }
 };
 struct F16 {
   static constexpr int BYTES = 2;
   VG_DEVICE static float load(const void* from) { return f16_to_float(load_u16(from)); }
+  VG_DEVICE static void store(void* to, float v) {
+    uint16 h;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(v));
+    store_u16(to, h);
+  }
 };
 struct I8 {
   static constexpr int BYTES = 1;
@@ -89,6 +101,22 @@ VG_DEVICE void load_aux(float (&v)[8], const Aux& aux, const Parameters& p, cons
     v[i] = 0.0f;
     if ((!ROWS || row + i / 2 % 2 * 8 < p.m) && (!COLS || col + i / 4 * 8 + i % 2 < p.n))
       v[i] = T::load(COLS ? from + (i / 4 * 8 + i % 2) * T::BYTES * aux.col_stride : from);
+  }
+}
+
+/// A unit of an output other than the first, rounded once; nothing is written outside D.
+template <class T>
+VG_DEVICE void store_output(const Aux& out, const float (&v)[8], const Parameters& p, const Position& at) {
+  int row = at.row, col = at.col;
+  asm volatile("" : "+r"(row), "+r"(col));
+  char* to = static_cast<char*>(const_cast<void*>(out.address)) +
+             (at.batch * out.batch_stride + row * out.row_stride + col * out.col_stride) * T::BYTES;
+#pragma unroll
+  for (int order = 0; order < 8; ++order) {
+    const int i = order % 2 + order / 2 % 2 * 4 + order / 4 * 2;
+    if (i == 2) to += 8 * T::BYTES * out.row_stride;
+    if (row + i / 2 % 2 * 8 < p.m && col + i / 4 * 8 + i % 2 < p.n)
+      T::store(to + (i / 4 * 8 + i % 2) * T::BYTES * out.col_stride, v[i]);
   }
 }
 

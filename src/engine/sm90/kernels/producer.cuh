@@ -73,19 +73,23 @@ VG_DEVICE void produce(const Parameters& p, uint32 smem) {
     const int m = tile.m * C::BLOCK_M, n = tile.n * C::BLOCK_N;
     if (C::PROGRAMMATIC && t + gridDim.x >= p.tiles) let_next_kernel_start();
     for (int k_block = 0; k_block < p.k_blocks; ++k_block, ring.next()) {
-      const uint32 full = L::full(smem, ring.stage), a = smem + ring.stage * L::STAGE_BYTES, b = a + L::A_BYTES;
+      const uint32 full = L::full(smem, ring.stage), a = smem + ring.stage * L::STAGE_BYTES, b = a + L::ALL_A_BYTES;
       const int k = p.k_first + k_block * L::BLOCK_K;
       barrier_wait(L::empty(smem, ring.stage), ring.phase ^ 1);
       if (L::ANY_TMA && (leader || !L::ANY_COPIED)) {
         barrier_arrive_expect(full, L::TMA_BYTES);
-        if constexpr (!L::A_COPIED) load_by_map<C, L::A_LINES, C::A_K_MAJOR>(a, &p.a, full, m, k, tile.batch * p.a_batch_step);
-        if constexpr (!L::B_COPIED) load_by_map<C, L::B_LINES, C::B_K_MAJOR>(b, &p.b, full, n, k, tile.batch * p.b_batch_step);
+        for (int i = 0; i < (L::A_COPIED ? 0 : C::A_COUNT); ++i)
+          load_by_map<C, L::A_LINES, C::A_K_MAJOR>(a + i * L::A_BYTES, &p.a[i], full, m, k, tile.batch * p.a_batch_step[i]);
+        for (int i = 0; i < (L::B_COPIED ? 0 : C::B_COUNT); ++i)
+          load_by_map<C, L::B_LINES, C::B_K_MAJOR>(b + i * L::B_BYTES, &p.b[i], full, n, k, tile.batch * p.b_batch_step[i]);
       }
       if constexpr (L::ANY_COPIED) {
         if constexpr (L::A_COPIED)
-          load_by_threads<C, L::A_LINES, C::A_K_MAJOR, C::A_PIECE>(a, p.a_view, m, k, tile.batch, p.m, p.k);
+          for (int i = 0; i < C::A_COUNT; ++i)
+            load_by_threads<C, L::A_LINES, C::A_K_MAJOR, C::A_PIECE>(a + i * L::A_BYTES, p.a_view[i], m, k, tile.batch, p.m, p.k);
         if constexpr (L::B_COPIED)
-          load_by_threads<C, L::B_LINES, C::B_K_MAJOR, C::B_PIECE>(b, p.b_view, n, k, tile.batch, p.n, p.k);
+          for (int i = 0; i < C::B_COUNT; ++i)
+            load_by_threads<C, L::B_LINES, C::B_K_MAJOR, C::B_PIECE>(b + i * L::B_BYTES, p.b_view[i], n, k, tile.batch, p.n, p.k);
         fence_async_proxy();
         __syncwarp();
         if (threadIdx.x % 32 == 0) barrier_arrive(full);

@@ -134,6 +134,27 @@ VG_DEVICE void store_shared(uint32 address, float x, float y) {
   asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y) : "memory");
 }
 
+VG_DEVICE void store_float(uint32 address, float x) { asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(x) : "memory"); }
+VG_DEVICE float load_float(uint32 address) {
+  float x;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(address) : "memory");
+  return x;
+}
+
+/// Past the first-level cache: what another SM wrote.
+VG_DEVICE float load_l2(const float* from) {
+  float x;
+  asm volatile("ld.relaxed.gpu.global.f32 %0, [%1];" : "=f"(x) : "l"(from) : "memory");
+  return x;
+}
+VG_DEVICE void fence_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+/// The value before; counts up to `last` and then wraps to zero.
+VG_DEVICE uint32 count_up(uint32* counter, uint32 last) {
+  uint32 before;
+  asm volatile("atom.relaxed.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(last) : "memory");
+  return before;
+}
+
 /// An aligned piece of memory of 2, 4, 8 or 16 bytes, moved by one instruction.
 template <int BYTES>
 struct Piece;

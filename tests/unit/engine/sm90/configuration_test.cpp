@@ -111,7 +111,7 @@ TEST(Sm90Maps, KeepTheDriversLimitsForEveryFlavor) {
         c.a_major = c.b_major = major;
         c.output = out;
         Problem p = product(1000, 1000, 1000);
-        if (major == Major::mn) p.a = p.b = {1 << 20, 1, 1000, 0};
+        if (major == Major::mn) p.a[0] = p.b[0] = {1 << 20, 1, 1000, 0};
         EXPECT_EQ(fault_of(map_of_a(c, p)), std::nullopt);
         EXPECT_EQ(fault_of(map_of_b(c, p)), std::nullopt);
         int bytes = 0;

@@ -1,8 +1,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -67,12 +69,12 @@ TEST_F(Sm90Launch, IsOneKernelAndNothingElse) {
   EXPECT_EQ(block.m, kM);
   EXPECT_EQ(block.n, kN);
   EXPECT_EQ(block.k, kK);
-  EXPECT_EQ(record_of(block.a).address, reinterpret_cast<std::uint64_t>(at(1)));
-  EXPECT_EQ(record_of(block.b).address, reinterpret_cast<std::uint64_t>(at(65)));
+  EXPECT_EQ(record_of(block.a[0]).address, reinterpret_cast<std::uint64_t>(at(1)));
+  EXPECT_EQ(record_of(block.b[0]).address, reinterpret_cast<std::uint64_t>(at(65)));
   EXPECT_EQ(record_of(block.d).address, reinterpret_cast<std::uint64_t>(at(129)));
-  EXPECT_EQ(record_of(block.a).extent(0), kK);
-  EXPECT_EQ(record_of(block.a).extent(1), kM);
-  EXPECT_EQ(record_of(block.b).extent(1), kN);
+  EXPECT_EQ(record_of(block.a[0]).extent(0), kK);
+  EXPECT_EQ(record_of(block.a[0]).extent(1), kM);
+  EXPECT_EQ(record_of(block.b[0]).extent(1), kN);
 }
 
 TEST_F(Sm90Launch, OnlyReplacesAddressesForDeclaredExtents) {
@@ -95,7 +97,7 @@ TEST_F(Sm90Launch, RebuildsTheBlockForOtherExtentsBatchIncluded) {
       const auto block = driver.launches().back().as<ParameterBlock>();
       EXPECT_EQ(block.m, m);
       EXPECT_EQ(block.batches, l);
-      EXPECT_EQ(record_of(block.a).extent(1), m);
+      EXPECT_EQ(record_of(block.a[0]).extent(1), m);
       EXPECT_EQ(record_of(block.d).extent(2), l);
     }
   EXPECT_GT(driver.map_encodes(), 0);
@@ -247,8 +249,8 @@ TEST_F(Sm90Launch, ServesManyThreadsWithOnePlan) {
   ASSERT_EQ(launches.size(), 400U);
   for (const auto& l : launches) {  // no launch mixes the buffers of two threads
     const auto block = l.as<ParameterBlock>();
-    EXPECT_EQ(record_of(block.b).address - record_of(block.a).address, 64U << 20);
-    EXPECT_EQ(record_of(block.d).address - record_of(block.a).address, 128U << 20);
+    EXPECT_EQ(record_of(block.b[0]).address - record_of(block.a[0]).address, 64U << 20);
+    EXPECT_EQ(record_of(block.d).address - record_of(block.a[0]).address, 128U << 20);
   }
 }
 
@@ -265,7 +267,8 @@ TEST_F(Sm90Launch, LaunchesNothingForAnEmptyOutputAndReadsNothingForEmptyK) {
   const Status s = p.execute(shallow);
   EXPECT_TRUE(s.ok()) << p.explain(s, shallow).what();
   ASSERT_EQ(driver.launches().size(), 1U);
-  EXPECT_GT(driver.launches()[0].as<ParameterBlock>().k_first, record_of(driver.launches()[0].as<ParameterBlock>().a).extent(0));
+  EXPECT_GT(driver.launches()[0].as<ParameterBlock>().k_first,
+            record_of(driver.launches()[0].as<ParameterBlock>().a[0]).extent(0));
 }
 
 TEST_F(Sm90Launch, PassesTheOperandsOfTheEpilogueBehindTheBlock) {
@@ -305,6 +308,164 @@ TEST_F(Sm90Launch, PassesTheOperandsOfTheEpilogueBehindTheBlock) {
   EXPECT_EQ(got.residual_strides[1], 1U);
   EXPECT_EQ(got.residual_strides[2], static_cast<std::uint64_t>(kM));
   EXPECT_EQ(got.scale, 2.5F);
+}
+
+/// c = a · b, stored, with its row sums, column maxima and largest magnitude; and a copy of twice c, transposed.
+Graph reducing() {
+  Graph g;
+  const Tensor a = g.tensor({.name = "a", .dim = {1, kM, kK}, .stride = {kM * kK, kK, 1}});
+  const Tensor b = g.tensor({.name = "b", .dim = {1, kK, kN}, .stride = {kK * kN, 1, kK}});
+  Tensor c = g.matmul(a, b).set_output(true);
+  const auto reduce = [&](ReductionMode mode, std::vector<std::int64_t> dim) {
+    g.reduction(c, mode).set_dim(std::move(dim)).set_output(true).set_data_type(DataType::fp32);
+  };
+  reduce(ReductionMode::add, {1, kM, 1});
+  reduce(ReductionMode::max, {1, 1, kN});
+  reduce(ReductionMode::amax, {1, 1, 1});
+  return g;
+}
+std::vector<TensorView> reducing_call(std::int64_t m = kM, std::int64_t n = kN) {
+  return {TensorView::dense(at(64), DataType::bf16, {1, m, kK}, kGpu),
+          TensorView::strided(at(128), DataType::bf16, {1, kK, n}, {kK * n, 1, kK}, kGpu),
+          TensorView::dense(at(192), DataType::bf16, {1, m, n}, kGpu),
+          TensorView::dense(at(256), DataType::fp32, {1, m, 1}, kGpu),
+          TensorView::dense(at(320), DataType::fp32, {1, 1, n}, kGpu),
+          TensorView::dense(at(384), DataType::fp32, {1, 1, 1}, kGpu)};
+}
+/// One reduction as the kernel reads it.
+struct ReductionArgument {
+  std::uint64_t partials, counters, out;
+  std::int64_t batch_stride, row_stride, col_stride;
+  float count, unused;
+};
+std::array<ReductionArgument, 3> reductions_of(const support::Launch& launch) {
+  std::array<ReductionArgument, 3> got{};
+  std::memcpy(&got, launch.parameters.data() + sm90::kEpilogueOffset, sizeof got);
+  return got;
+}
+
+class Sm90Reductions : public Sm90Launch {
+ protected:
+  void SetUp() override {
+    Sm90Launch::SetUp();
+    nvrtc.set_parameter_bytes(static_cast<int>(sizeof(ParameterBlock)) + 192);
+    plan_.emplace(reducing().compile({.device = kGpu, .deselect_engines = {"cpu"}}));
+    ASSERT_EQ(plan_->engine(), "sm90");
+    driver.clear();
+  }
+  std::array<ReductionArgument, 3> run(const std::vector<TensorView>& call, Stream stream = {}) {
+    driver.clear();
+    const Status s = plan_->execute(call, stream);
+    EXPECT_TRUE(s.ok()) << plan_->explain(s, call, stream).what();
+    EXPECT_EQ(driver.launches().size(), 1U);
+    return reductions_of(driver.launches().at(0));
+  }
+  std::optional<CompiledPlan> plan_;
+};
+
+TEST_F(Sm90Reductions, AreOneKernelAndNoMemsetOnceAStreamIsKnown) {
+  const auto first = run(reducing_call());
+  const auto again = run(reducing_call());
+  EXPECT_TRUE(driver.memsets().empty());
+  EXPECT_TRUE(driver.copies().empty());
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(again[i].partials, first[i].partials);
+    EXPECT_EQ(again[i].counters, first[i].counters);
+    EXPECT_EQ(again[i].out, reinterpret_cast<std::uint64_t>(at(64 * (4 + i))));
+  }
+  EXPECT_EQ(first[0].row_stride, 1);
+  EXPECT_EQ(first[0].col_stride, 0);
+  EXPECT_EQ(first[1].col_stride, 1);
+  EXPECT_EQ(first[0].count, static_cast<float>(kN));
+  EXPECT_EQ(first[1].count, static_cast<float>(kM));
+  EXPECT_EQ(first[2].count, static_cast<float>(kM * kN));
+}
+
+TEST_F(Sm90Reductions, KeepAPieceOfMemoryForEachStreamAndEachCapture) {
+  cuda::CUstream stream = nullptr;
+  const cuda::CurrentContext here(driver.table(), driver.primary_context(0));
+  ASSERT_EQ(driver.table().cuStreamCreate(&stream, cuda::kStreamNonBlocking), cuda::CUDA_SUCCESS);
+  const auto on_default = run(reducing_call()), on_other = run(reducing_call(), {stream});
+  EXPECT_NE(on_default[0].partials, on_other[0].partials);
+  EXPECT_NE(on_default[0].counters, on_other[0].counters);
+  cuda::CUgraph graph = nullptr;
+  ASSERT_EQ(driver.table().cuStreamBeginCapture(stream, cuda::CU_STREAM_CAPTURE_MODE_GLOBAL), cuda::CUDA_SUCCESS);
+  const Status s = plan_->execute(reducing_call(), {stream});
+  EXPECT_TRUE(s.ok()) << plan_->explain(s, reducing_call()).what();
+  EXPECT_EQ(driver.table().cuStreamEndCapture(stream, &graph), cuda::CUDA_SUCCESS) << "nothing spoilt the capture";
+  cuda::CUgraphExec executable = nullptr;
+  ASSERT_EQ(driver.table().cuGraphInstantiateWithFlags(&executable, graph, 0), cuda::CUDA_SUCCESS);
+  driver.clear();
+  ASSERT_EQ(driver.table().cuGraphLaunch(executable, stream), cuda::CUDA_SUCCESS);
+  ASSERT_EQ(driver.launches().size(), 1U) << "the kernel alone was recorded";
+  EXPECT_TRUE(driver.memsets().empty());
+  const auto captured = reductions_of(driver.launches()[0]);
+  EXPECT_NE(captured[0].counters, on_other[0].counters) << "a replay may run beside the stream";
+  EXPECT_EQ(run(reducing_call(), {stream})[0].counters, on_other[0].counters);
+}
+
+TEST_F(Sm90Reductions, GrowWithTheCallAndDoNotShrink) {
+  const auto small = run(reducing_call());
+  const auto large = run(reducing_call(4 * kM, 4 * kN));
+  EXPECT_NE(small[0].partials, large[0].partials);
+  EXPECT_EQ(run(reducing_call())[0].partials, large[0].partials);
+  EXPECT_TRUE(driver.memsets().empty());
+}
+
+TEST_F(Sm90Reductions, AreWrittenForAnEmptyOutputToo) {
+  std::vector<TensorView> call = reducing_call(0);
+  call[0].data = call[2].data = call[3].data = nullptr;
+  const auto got = run(call);
+  ParameterBlock block;
+  std::memcpy(&block, driver.launches()[0].parameters.data(), sizeof block);
+  EXPECT_EQ(block.tiles, 0U);
+  EXPECT_EQ(block.n, kN);
+  EXPECT_EQ(driver.launches()[0].grid, (support::Dim3{1, 1, 1}));
+  EXPECT_EQ(got[1].out, reinterpret_cast<std::uint64_t>(at(320)));
+}
+
+TEST_F(Sm90Reductions, GiveTheirMemoryBackWithThePlan) {
+  const std::size_t live = driver.live().total();
+  {
+    const CompiledPlan other = reducing().compile({.device = kGpu, .deselect_engines = {"cpu"}});
+    EXPECT_TRUE(other.execute(reducing_call()).ok());
+    EXPECT_GT(driver.live().total(), live);
+  }
+  EXPECT_EQ(driver.live().total(), live);
+}
+
+TEST_F(Sm90Reductions, FailCleanlyWhereMemoryCannotBeHad) {
+  for (const char* call : {"cuMemAlloc", "cuStreamCreate", "cuMemsetD8Async", "cuStreamSynchronize"}) {
+    const CompiledPlan p = reducing().compile({.device = kGpu, .deselect_engines = {"cpu"}});
+    driver.clear();
+    driver.fail_next(call, cuda::CUDA_ERROR_OUT_OF_MEMORY);
+    const Status s = p.execute(reducing_call());
+    driver.clear_failures();
+    EXPECT_EQ(s.code, ErrorCode::driver_failed) << call;
+    EXPECT_TRUE(driver.launches().empty());
+    EXPECT_TRUE(p.execute(reducing_call()).ok()) << "the next call is as if nothing had happened";
+  }
+}
+
+TEST_F(Sm90Launch, LoadsTheMatricesOfTwoProducts) {
+  Graph g;
+  const Tensor a = g.tensor({.name = "a", .dim = {1, kM, kK}, .stride = {kM * kK, kK, 1}});
+  const Tensor gate = g.tensor({.name = "gate", .dim = {1, kK, kN}, .stride = {kK * kN, 1, kK}});
+  const Tensor up = g.tensor({.name = "up", .dim = {1, kK, kN}, .stride = {kK * kN, 1, kK}});
+  g.mul(g.swish(g.matmul(a, gate)), g.matmul(a, up)).set_output(true);
+  const CompiledPlan p = g.compile({.device = kGpu, .deselect_engines = {"cpu"}});
+  std::vector<TensorView> call = buffers(1, kM, 1);
+  call.insert(call.begin() + 2, TensorView::strided(at(90), DataType::bf16, {1, kK, kN}, {kK * kN, 1, kK}, kGpu));
+  for (int i = 0; i < 2; ++i) {  // as declared, then with another address
+    call[2].data = at(90 + static_cast<std::uintptr_t>(i));
+    driver.clear();
+    ASSERT_TRUE(p.execute(call).ok());
+    ASSERT_EQ(driver.launches().size(), 1U);
+    const auto block = driver.launches()[0].as<ParameterBlock>();
+    EXPECT_EQ(record_of(block.b[0]).address, reinterpret_cast<std::uint64_t>(call[1].data));
+    EXPECT_EQ(record_of(block.b[1]).address, reinterpret_cast<std::uint64_t>(call[2].data));
+    EXPECT_EQ(record_of(block.a[1]).magic, 0U) << "one A serves both";
+  }
 }
 
 TEST_F(Sm90Launch, DeclinesWhatTheKernelDoesNotServeByRule) {
@@ -349,7 +510,7 @@ TEST_F(Sm90Launch, DeclinesWhatTheKernelDoesNotServeByRule) {
               const Tensor c = g.matmul(a, b).set_output(true);
               g.relu(c).set_output(true);
             }),
-            "sm90.epilogue");
+            "claimed");
   EXPECT_EQ(decline_of([&](Graph& g) {
               auto [a, b] = operands(g);
               Tensor sum = g.reduction(g.matmul(a, b), ReductionMode::add);
@@ -368,10 +529,9 @@ TEST_F(Sm90Launch, DeclinesWhatTheKernelDoesNotServeByRule) {
             "sm90.types");
   EXPECT_EQ(decline_of([&](Graph& g) {
               auto [a, b] = operands(g);
-              g.matmul(a, b).set_output(true);
-              g.matmul(a, b).set_output(true);
+              for (int i = 0; i < 3; ++i) g.matmul(a, b).set_output(true);
             }),
-            "sm90.single_product");
+            "sm90.products");
 }
 
 }  // namespace

@@ -156,8 +156,8 @@ TEST_F(Sm90State, AnotherTypeOrLayoutIsAnotherKernel) {
     call[0].stride[0] = 72;  // the same shape out of a wider one
     ASSERT_TRUE(p.execute(call).ok());
     ASSERT_EQ(driver.launches().size(), 2U);
-    EXPECT_EQ(record_of(driver.launches()[0].as<ParameterBlock>().a).strides[0], 128U);
-    EXPECT_EQ(record_of(driver.launches()[1].as<ParameterBlock>().a).strides[0], 144U);
+    EXPECT_EQ(record_of(driver.launches()[0].as<ParameterBlock>().a[0]).strides[0], 128U);
+    EXPECT_EQ(record_of(driver.launches()[1].as<ParameterBlock>().a[0]).strides[0], 144U);
     kernels.insert(driver.launches()[0].kernel);
   }
   EXPECT_EQ(kernels.size(), 2U);
@@ -219,7 +219,7 @@ TEST_F(Sm90State, TwoDevicesAndManyThreads) {
   EXPECT_EQ(std::count_if(launches.begin(), launches.end(), [](const auto& l) { return l.device == 1; }), 80);
   for (const auto& l : launches) {
     const auto block = l.as<ParameterBlock>();
-    EXPECT_EQ(record_of(block.b).address - record_of(block.a).address, 64U << 20);
+    EXPECT_EQ(record_of(block.b[0]).address - record_of(block.a[0]).address, 64U << 20);
   }
 }
 

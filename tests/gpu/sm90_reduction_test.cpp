@@ -1,0 +1,187 @@
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "support/gpu.hpp"
+#include "support/random.hpp"
+#include "verglas/verglas.hpp"
+
+// Reductions on a real device: exact on small integers, the same bits in every run, whatever the outputs held before; on two
+// streams at once; and replayed from a graph beside the stream it was captured from.
+namespace {
+
+using namespace support;
+using namespace verglas;
+
+constexpr Device kGpu{DeviceType::cuda, 0};
+
+/// bf16 integers from -2 to 2 and their product in double.
+struct Numbers {
+  std::int64_t m, n, k;
+  std::vector<std::uint16_t> a, b;
+  std::vector<double> c;
+  Numbers(std::int64_t rows, std::int64_t cols, std::int64_t depth, std::uint64_t seed) : m(rows), n(cols), k(depth) {
+    Random random(seed);
+    std::vector<double> fa(static_cast<std::size_t>(m * k)), fb(static_cast<std::size_t>(n * k));
+    const auto fill = [&](std::vector<double>& f, std::vector<std::uint16_t>& bits) {
+      for (double& v : f) {
+        v = static_cast<double>(random.between(-2, 2));
+        const auto single = static_cast<float>(v);
+        std::uint32_t word = 0;
+        std::memcpy(&word, &single, 4);
+        bits.push_back(static_cast<std::uint16_t>(word >> 16));
+      }
+    };
+    fill(fa, a);
+    fill(fb, b);
+    c.assign(static_cast<std::size_t>(m * n), 0.0);
+    for (std::int64_t i = 0; i < m; ++i)
+      for (std::int64_t j = 0; j < n; ++j)
+        for (std::int64_t x = 0; x < k; ++x)
+          c[static_cast<std::size_t>(i * n + j)] +=
+              fa[static_cast<std::size_t>(i * k + x)] * fb[static_cast<std::size_t>(j * k + x)];
+  }
+};
+
+/// c = a · bᵀ in fp32, its row sums, column maxima, largest magnitude and norm.
+Graph graph_of(const Numbers& x) {
+  Graph g;
+  const Tensor a = g.tensor({.name = "a", .dim = {x.m, x.k}, .stride = {x.k, 1}});
+  const Tensor b = g.tensor({.name = "b", .dim = {x.k, x.n}, .stride = {1, x.k}});
+  Tensor c = g.matmul(a, b).set_output(true).set_data_type(DataType::fp32);
+  const auto reduce = [&](ReductionMode mode, std::vector<std::int64_t> dim) {
+    g.reduction(c, mode).set_dim(std::move(dim)).set_output(true).set_data_type(DataType::fp32);
+  };
+  reduce(ReductionMode::add, {x.m, 1});
+  reduce(ReductionMode::max, {1, x.n});
+  reduce(ReductionMode::amax, {1, 1});
+  reduce(ReductionMode::norm2, {1, 1});
+  return g;
+}
+
+struct OnDevice {
+  std::deque<DeviceBuffer> memory;
+  std::vector<TensorView> views;
+  OnDevice(const cuda::DriverTable& driver, const Numbers& x) {
+    const auto add = [&](DataType t, std::initializer_list<std::int64_t> dim, const void* from) {
+      std::int64_t count = bytes_of(t);
+      for (const std::int64_t d : dim) count *= d;
+      memory.emplace_back(driver, static_cast<std::size_t>(count), 0xFF);
+      if (from) memory.back().upload(from);
+      views.push_back(TensorView::dense(memory.back().data(), t, dim, kGpu));
+    };
+    add(DataType::bf16, {x.m, x.k}, x.a.data());
+    add(DataType::bf16, {x.n, x.k}, x.b.data());
+    views.back() = TensorView::strided(memory.back().data(), DataType::bf16, {x.k, x.n}, {1, x.k}, kGpu);
+    add(DataType::fp32, {x.m, x.n}, nullptr);
+    add(DataType::fp32, {x.m, 1}, nullptr);
+    add(DataType::fp32, {1, x.n}, nullptr);
+    add(DataType::fp32, {1, 1}, nullptr);
+    add(DataType::fp32, {1, 1}, nullptr);
+  }
+  std::vector<float> output(std::size_t i) const {
+    const auto bytes = memory[i].download();
+    std::vector<float> out(bytes.size() / 4);
+    std::memcpy(out.data(), bytes.data(), bytes.size());
+    return out;
+  }
+  void expect_right(const Numbers& x, const std::string& where) const {
+    const auto c = output(2), rows = output(3), cols = output(4);
+    double largest = 0, squares = 0;
+    int wrong = 0;
+    std::vector<double> sum(static_cast<std::size_t>(x.m)), most(static_cast<std::size_t>(x.n), -1e30);
+    for (std::size_t i = 0; i < sum.size(); ++i)
+      for (std::size_t j = 0; j < most.size(); ++j) {
+        const double v = x.c[i * most.size() + j];
+        wrong += c[i * most.size() + j] != v ? 1 : 0;
+        sum[i] += v;
+        most[j] = std::max(most[j], v);
+        largest = std::max(largest, std::fabs(v));
+        squares += v * v;
+      }
+    EXPECT_EQ(wrong, 0) << where;
+    for (std::size_t i = 0; i < sum.size(); ++i) ASSERT_EQ(rows[i], sum[i]) << where << " row " << i;
+    for (std::size_t j = 0; j < most.size(); ++j) ASSERT_EQ(cols[j], most[j]) << where << " column " << j;
+    EXPECT_EQ(output(5)[0], largest) << where;
+    EXPECT_NEAR(output(6)[0], std::sqrt(squares), 1e-5 * std::sqrt(squares)) << where;
+    for (const DeviceBuffer& b : memory) EXPECT_EQ(b.touched_guard_bytes(), 0) << where;
+  }
+};
+
+class Sm90ReductionsOnGpu : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    VERGLAS_NEEDS_GPU();
+    driver_ = *cuda::driver();
+    primary_.emplace(*driver_, 0);
+    current_.emplace(*driver_, primary_->handle());
+  }
+  const cuda::DriverTable* driver_ = nullptr;
+  std::optional<cuda::PrimaryContext> primary_;
+  std::optional<cuda::CurrentContext> current_;
+};
+
+TEST_F(Sm90ReductionsOnGpu, AreExactOnEveryTileAndShape) {
+  for (const auto& [m, n, k] :
+       {std::array<std::int64_t, 3>{1, 1, 8}, {64, 64, 64}, {200, 333, 72}, {129, 520, 40}, {700, 900, 64}}) {
+    const Numbers x(m, n, k, static_cast<std::uint64_t>(m));
+    const PlanList plans = graph_of(x).plans({.device = kGpu, .deselect_engines = {"cpu"}});
+    ASSERT_GT(plans.size(), 0U) << plans.unsupported_text();
+    for (std::size_t i = 0; i < plans.size(); ++i) {
+      const CompiledPlan plan = plans.compile(i);
+      OnDevice d(*driver_, x);
+      for (int run = 0; run < 3; ++run) plan.run(d.views);
+      ASSERT_EQ(driver_->cuCtxSynchronize(), cuda::CUDA_SUCCESS);
+      d.expect_right(x, plan.name());
+    }
+  }
+}
+
+TEST_F(Sm90ReductionsOnGpu, GiveTheSameBitsInEveryRun) {
+  const Numbers x(700, 900, 64, 5);
+  const CompiledPlan plan = graph_of(x).compile({.device = kGpu, .deselect_engines = {"cpu"}});
+  OnDevice d(*driver_, x);
+  plan.run(d.views);
+  ASSERT_EQ(driver_->cuCtxSynchronize(), cuda::CUDA_SUCCESS);
+  const float norm = d.output(6)[0];
+  for (int run = 0; run < 100; ++run) {
+    plan.run(d.views);
+    ASSERT_EQ(driver_->cuCtxSynchronize(), cuda::CUDA_SUCCESS);
+    ASSERT_EQ(d.output(6)[0], norm) << "run " << run;
+  }
+}
+
+TEST_F(Sm90ReductionsOnGpu, RunOnTwoStreamsAndInAReplayAtOnce) {
+  const Numbers x(700, 900, 64, 6);
+  const CompiledPlan plan = graph_of(x).compile({.device = kGpu, .deselect_engines = {"cpu"}});
+  OnDevice first(*driver_, x), second(*driver_, x), replayed(*driver_, x);
+  cuda::CUstream stream[2]{};
+  for (auto& s : stream) ASSERT_EQ(driver_->cuStreamCreate(&s, cuda::kStreamNonBlocking), cuda::CUDA_SUCCESS);
+  cuda::CUgraph graph = nullptr;
+  cuda::CUgraphExec executable = nullptr;
+  ASSERT_EQ(driver_->cuStreamBeginCapture(stream[0], cuda::CU_STREAM_CAPTURE_MODE_GLOBAL), cuda::CUDA_SUCCESS);
+  plan.run(replayed.views, {stream[0]});
+  ASSERT_EQ(driver_->cuStreamEndCapture(stream[0], &graph), cuda::CUDA_SUCCESS);
+  ASSERT_EQ(driver_->cuGraphInstantiateWithFlags(&executable, graph, 0), cuda::CUDA_SUCCESS);
+  cuda::CUstream third = nullptr;
+  ASSERT_EQ(driver_->cuStreamCreate(&third, cuda::kStreamNonBlocking), cuda::CUDA_SUCCESS);
+  for (int run = 0; run < 50; ++run) {
+    plan.run(first.views, {stream[0]});
+    plan.run(second.views, {stream[1]});
+    ASSERT_EQ(driver_->cuGraphLaunch(executable, third), cuda::CUDA_SUCCESS);
+  }
+  ASSERT_EQ(driver_->cuCtxSynchronize(), cuda::CUDA_SUCCESS);
+  first.expect_right(x, "first stream");
+  second.expect_right(x, "second stream");
+  replayed.expect_right(x, "replay");
+  driver_->cuGraphExecDestroy(executable);
+  driver_->cuGraphDestroy(graph);
+  for (auto* s : {stream[0], stream[1], third}) driver_->cuStreamDestroy(s);
+}
+
+}  // namespace
