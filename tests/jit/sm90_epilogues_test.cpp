@@ -13,14 +13,16 @@
 namespace verglas {
 namespace {
 
-using Describe = std::function<Tensor(Graph&, Tensor)>;
+using Describe = std::function<void(Graph&, Tensor a, Tensor c)>;
 
-/// bf16 product of n × n matrices whose epilogue `describe` writes.
-chain::FusionChain chain_of(const Describe& describe, std::int64_t n = 4096) {
+constexpr std::int64_t kN = 4096;
+
+/// c = a · b, bf16 n × n matrices; `describe` writes the rest.
+chain::FusionChain chain_of(const Describe& describe, std::int64_t n = kN) {
   Graph g;
   const Tensor a = g.tensor({.name = "a", .dim = {n, n}, .stride = {n, 1}});
   const Tensor b = g.tensor({.name = "b", .dim = {n, n}, .stride = {1, n}});
-  describe(g, g.matmul(a, b)).set_output(true).set_data_type(DataType::bf16);
+  describe(g, a, g.matmul(a, b));
   g.validate();
   auto chain = chain::analyse(g.data());
   EXPECT_TRUE(chain.has_value());
@@ -39,21 +41,46 @@ Tensor aux(Graph& g, std::vector<std::int64_t> dim, DataType t = DataType::bf16)
   return g.tensor({.name = "aux", .dim = std::move(dim), .stride = std::move(stride), .data_type = t});
 }
 
+void reduce(Graph& g, Tensor c, ReductionMode mode, std::vector<std::int64_t> dim) {
+  g.reduction(c, mode).set_dim(std::move(dim)).set_output(true).set_data_type(DataType::fp32);
+}
+/// Another product beside the first, which gates it.
+void gated(Graph& g, Tensor a, Tensor first) {
+  const Tensor b = g.tensor({.name = "b2", .dim = {kN, kN}, .stride = {1, kN}});
+  Tensor y = g.mul(g.swish(first), g.matmul(a, b)).set_output(true);
+  reduce(g, y, ReductionMode::amax, {1, 1});
+}
+
 struct NamedChain {
   std::string name;
+  int tiles;  ///< that are offered
   Describe describe;
 };
 std::vector<NamedChain> chains() {
   return {
-      {"bias_relu", [](Graph& g, Tensor c) { return g.relu(g.add(c, aux(g, {4096}))); }},
-      {"gelu", [](Graph& g, Tensor c) { return g.gelu(c); }},
-      {"bias_gelu", [](Graph& g, Tensor c) { return g.gelu(g.add(c, aux(g, {4096}))); }},
-      {"residual", [](Graph& g, Tensor c) { return g.add(c, aux(g, {4096, 4096})); }},
-      {"scale_bias_residual_swish",
-       [](Graph& g, Tensor c) {
-         const Tensor scaled = g.mul(c, aux(g, {4096, 1}, DataType::fp32));
-         return g.swish(g.add(g.add(scaled, aux(g, {4096})), aux(g, {4096, 4096})));
+      {"gelu", 6, [](Graph& g, Tensor, Tensor c) { g.gelu(c).set_output(true); }},
+      {"bias_relu", 6, [](Graph& g, Tensor, Tensor c) { g.relu(g.add(c, aux(g, {kN}))).set_output(true); }},
+      {"scale_bias_residual_swish", 6,
+       [](Graph& g, Tensor, Tensor c) {
+         const Tensor scaled = g.mul(c, aux(g, {kN, 1}, DataType::fp32));
+         g.swish(g.add(g.add(scaled, aux(g, {kN})), aux(g, {kN, kN}))).set_output(true);
        }},
+      {"residual_and_second_output", 4,
+       [](Graph& g, Tensor, Tensor c) {
+         Tensor h = g.add(c, aux(g, {kN, kN}));
+         h.set_output(true);
+         g.gelu(h).set_output(true);
+       }},
+      {"three_reductions", 4,
+       [](Graph& g, Tensor, Tensor c) {
+         Tensor h = g.relu(g.add(c, aux(g, {kN})));
+         h.set_output(true);
+         reduce(g, h, ReductionMode::amax, {1, 1});
+         reduce(g, h, ReductionMode::norm2, {kN, 1});
+         reduce(g, h, ReductionMode::avg, {1, kN});
+       }},
+      {"swiglu_amax", 4, [](Graph& g, Tensor a, Tensor c) { gated(g, a, c); }},
+      {"two_products_amax", 4, [](Graph& g, Tensor, Tensor c) { gated(g, aux(g, {kN, kN}), c); }},
   };
 }
 
@@ -70,7 +97,7 @@ TEST_P(Epilogues, CompileCleanOnEveryTile) {
     std::printf("%-56s %4d registers %7.0f ms\n", k.kernel.c_str(), k.report.registers, k.compile_ms);
     ++tiles;
   }
-  EXPECT_EQ(tiles, 6);
+  EXPECT_EQ(tiles, GetParam().tiles);
 }
 
 INSTANTIATE_TEST_SUITE_P(Chains, Epilogues, ::testing::ValuesIn(chains()), [](const auto& i) { return i.param.name; });
@@ -79,7 +106,7 @@ TEST(EpilogueModes, CompileAllInOneChain) {
   if (const auto nvrtc = cuda::nvrtc(); !nvrtc) VERGLAS_SKIP_FOR_WANT_OF("nvrtc", nvrtc.error().text);
   // All modes in one chain: it compiles; whether such a monster spills is not the point.
   const chain::FusionChain chain = chain_of(
-      [](Graph& g, Tensor c) {
+      [](Graph& g, Tensor, Tensor c) {
         Tensor v = c;
         for (int m = 0; m < kPointwiseModeCount; ++m) {
           const auto mode = static_cast<PointwiseMode>(m);
@@ -88,10 +115,11 @@ TEST(EpilogueModes, CompileAllInOneChain) {
           if (arity_of(mode) > 2) in.push_back(v);
           v = g.pointwise(mode, in, {.negative_slope = 0.1F, .axis = 1});
         }
-        return v;
+        v.set_output(true).set_data_type(DataType::bf16);
       },
       64);
-  const jit::CompiledKernel k = compile(chain, sm90::configurations_of(chain, 132).front());
+  const jit::CompiledKernel k =
+      compile(chain, {{"TILE_M", 64}, {"TILE_N", 64}, {"CONSUMERS", 1}, {"PINGPONG", 0}, {"PROGRAMMATIC", 0}});
   EXPECT_FALSE(k.report.wgmma_serialised()) << k.log;
 }
 

@@ -242,6 +242,10 @@ CUresult Calls::cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* stat
 CUresult Calls::cuStreamGetId(CUstream stream, unsigned long long* number) {
   ENTER(cuStreamGetId);
   REQUIRE(s.check_stream(stream) == CUDA_SUCCESS, s.check_stream(stream));
+  if (auto* capture = s.capture_of(stream)) {  // as seen on a device
+    capture->invalid = true;
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  }
   *number = id(stream) + 1;
   return CUDA_SUCCESS;
 }

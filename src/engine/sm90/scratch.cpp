@@ -59,8 +59,13 @@ cuda::CUresult ScratchPool::find(cuda::CUstream stream, const ScratchNeed& need,
   if (const auto code = driver_.cuStreamGetCaptureInfo(stream, &status, &capture, nullptr, nullptr, nullptr, nullptr);
       code != cuda::CUDA_SUCCESS)
     return code;
-  if (status == cuda::CU_STREAM_CAPTURE_STATUS_NONE) capture = 0;
-  if (const auto code = driver_.cuStreamGetId(stream, &id); code != cuda::CUDA_SUCCESS) return code;
+  if (status == cuda::CU_STREAM_CAPTURE_STATUS_NONE) {
+    capture = 0;
+    // The number and not the handle, which a later stream may get. A stream that is captured must not be asked.
+    if (const auto code = driver_.cuStreamGetId(stream, &id); code != cuda::CUDA_SUCCESS) return code;
+  } else {
+    id = reinterpret_cast<std::uintptr_t>(stream);
+  }
   for (const Node* n = first_.load(std::memory_order_acquire); n != nullptr; n = n->next)
     if (n->stream == id && n->capture == capture && n->holds.partials >= need.partials && n->holds.counters >= need.counters) {
       scratch = n->memory;
