@@ -1,4 +1,5 @@
 #pragma once
+#include <array>
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
@@ -17,6 +18,12 @@ namespace graph {
 struct GraphData;
 }
 
+/// How the elements of a tensor lie in memory, where strides cannot say it.
+enum class TensorReordering : std::uint8_t {
+  none = 0,
+  f8_128x4 = 1,  ///< scales of blocks in atoms of 128 rows by 4 columns: docs/numerics.md, "Block scales"
+};
+
 /// Handle of a tensor of a graph: two words, copied freely. Setters change the graph and return the handle; all of them throw
 /// `graph.frozen` once the graph has been planned.
 class Tensor {
@@ -28,7 +35,8 @@ class Tensor {
   Tensor& set_dim(std::vector<std::int64_t> dim);        ///< extents, outermost first
   Tensor& set_stride(std::vector<std::int64_t> stride);  ///< in elements; for outputs only a set stride binds
   Tensor& set_data_type(DataType type);
-  Tensor& set_output(bool is_output);  ///< an output is stored; everything else computed stays inside
+  Tensor& set_reordering_type(TensorReordering reordering);  ///< of scales of blocks
+  Tensor& set_output(bool is_output);                        ///< an output is stored; everything else computed stays inside
   Tensor& set_is_virtual(bool is_virtual) { return set_output(!is_virtual); }
   Tensor& set_is_pass_by_value(bool by_value);  ///< a host scalar handed over at each call
   Tensor& set_value(double value);              ///< a scalar that is part of the graph; no operand at the call
@@ -38,6 +46,7 @@ class Tensor {
   std::vector<std::int64_t> dim() const;
   std::vector<std::int64_t> stride() const;
   DataType data_type() const;
+  TensorReordering reordering_type() const;
   bool is_virtual() const;
   bool is_pass_by_value() const;
 
@@ -60,6 +69,7 @@ struct TensorAttributes {
   DataType data_type = DataType::not_set;  ///< not set: the graph's io type, or its intermediate type where the tensor is virtual
   std::optional<std::int64_t> uid = {};
   bool pass_by_value = false;
+  TensorReordering reordering = TensorReordering::none;
 };
 
 struct GraphAttributes {
@@ -96,6 +106,15 @@ class Graph {
                    NodeAttributes attributes = {});
   /// The output's dim says what is reduced: set it on the returned tensor.
   Tensor reduction(const Tensor& input, ReductionMode mode, NodeAttributes attributes = {});
+
+  /// A stored matrix times the scales of its blocks: what enters a matmul. fp4 extents and strides count elements.
+  /// block_size  one number for each of the last axes, all 1 but that of K: {1, v} for A, {v, 1} for B; or v alone
+  Tensor block_scale_dequantize(const Tensor& input, const Tensor& descale, std::vector<std::int64_t> block_size,
+                                NodeAttributes attributes = {}, bool is_negative_scale = false);
+  /// Blocks of `block_size` elements along an axis (the last one, or that of M) become narrow elements and one scale each.
+  /// Answers {data, scale}: give both a type and mark both as outputs.
+  std::array<Tensor, 2> block_scale_quantize(const Tensor& input, std::int64_t block_size, std::optional<int> axis = {},
+                                             NodeAttributes attributes = {}, bool transpose = false);
 
   Tensor add(const Tensor& a, const Tensor& b) { return pointwise(PointwiseMode::add, {a, b}); }
   Tensor mul(const Tensor& a, const Tensor& b) { return pointwise(PointwiseMode::mul, {a, b}); }

@@ -15,6 +15,7 @@ namespace verglas::python {
 namespace {
 
 DataType type_of(const DlTensor& t) noexcept {
+  if (t.code == 17 && t.bits == 4 && t.lanes == 2) return DataType::fp4_e2m1;  // a slot is a byte of two
   if (t.lanes != 1) return DataType::not_set;
   switch (t.code << 8 | t.bits) {
     case 0 << 8 | 8: return DataType::int8;
@@ -89,6 +90,7 @@ void read_dl_tensor(const DlTensor& t, const OperandInfo& operand, TensorView& v
   } else {
     for (std::size_t i = 0; i < static_cast<std::size_t>(view.rank); ++i) view.stride[i] = t.strides[i];
   }
+  if (view.dtype == DataType::fp4_e2m1) count_elements(view, view.rank - 1);
 }
 
 void read_dlpack(nb::handle object, const OperandInfo& operand, TensorView& view, Keepers& keep) {

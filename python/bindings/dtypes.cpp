@@ -10,6 +10,7 @@
 #include "base/rules.hpp"
 #include "bindings.hpp"
 #include "lifecycle.hpp"
+#include "verglas/graph.hpp"
 #include "verglas/plan.hpp"
 #include "verglas/pointwise.hpp"
 
@@ -82,6 +83,9 @@ void bind_enums(nb::module_& m) {
       .value("INT32", DataType::int32)
       .value("INT64", DataType::int64)
       .value("BOOLEAN", DataType::boolean);
+  nb::enum_<TensorReordering>(m, "tensor_reordering", "How scales of blocks lie: in plain order, or in atoms of 128 rows by 4.")
+      .value("NONE", TensorReordering::none)
+      .value("F8_128x4", TensorReordering::f8_128x4);
   nb::enum_<PointwiseMode> pointwise(m, "pointwise_mode", "Elementwise functions, for Graph.pointwise.");
   add_values(pointwise, kPointwiseModeCount);
   nb::enum_<ReductionMode> reduction(m, "reduction_mode", "How a reduction combines elements; NaN wins in MAX, MIN and AMAX.");
@@ -111,6 +115,8 @@ bool type_caster<verglas::python::DataTypeLike>::from_python(handle src, uint8_t
     if (name.empty() && !is_text) return false;
     value.type = verglas::dtype_from_name(name);
     if (value.type == DataType::not_set) value.type = verglas::python::dtype_from_numpy_name(name);
+    // A type of arrays only where its elements are packed two a byte: torch's is, ml_dtypes' is not.
+    if (name == "float4_e2m1fn" || name == "float4_e2m1fn_x2") value.type = DataType::fp4_e2m1;
     if (value.type == DataType::not_set && name != "not_set" && name != "NOT_SET") value.unknown = name.empty() ? "''" : name;
     return true;
   } catch (...) {

@@ -17,13 +17,15 @@ namespace {
 using Extents = std::vector<std::int64_t>;
 
 Tensor make_tensor(Lifecycle& g, std::optional<Extents> dim, std::optional<Extents> stride, const DataTypeLike& type,
-                   bool is_virtual, bool by_value, std::string name, std::optional<std::int64_t> uid) {
+                   bool is_virtual, bool by_value, std::string name, std::optional<std::int64_t> uid,
+                   TensorReordering reordering) {
   Tensor t = g.graph().tensor({.name = std::move(name),
                                .dim = dim ? std::move(*dim) : Extents{},
                                .stride = stride ? std::move(*stride) : Extents{},
                                .data_type = type.get(),
                                .uid = uid,
-                               .pass_by_value = by_value});
+                               .pass_by_value = by_value,
+                               .reordering = reordering});
   if (is_virtual) t.set_is_virtual(true);
   return t;
 }
@@ -35,7 +37,8 @@ Tensor make_like(Lifecycle& g, nb::handle like, std::string name) {
                              .stride = t->stride(),
                              .data_type = t->data_type(),
                              .uid = {},
-                             .pass_by_value = t->is_pass_by_value()});
+                             .pass_by_value = t->is_pass_by_value(),
+                             .reordering = t->reordering_type()});
   const OperandInfo info = not_an_operand(name, false);
   TensorView v;
   Keepers keep;
@@ -48,7 +51,8 @@ Tensor make_like(Lifecycle& g, nb::handle like, std::string name) {
                            .stride = Extents(v.stride.begin(), v.stride.begin() + rank),
                            .data_type = v.dtype,
                            .uid = {},
-                           .pass_by_value = false});
+                           .pass_by_value = false,
+                           .reordering = TensorReordering::none});
 }
 
 Tensor make_scalar(Lifecycle& g, double value, const DataTypeLike& type, std::string name) {
@@ -135,7 +139,8 @@ void bind_graph(nb::module_& m) {
        nb::arg("compute_data_type") = unset, nb::kw_only(), nb::arg("device") = "cpu")
       .def("tensor", make_tensor, nb::arg("dim").none() = nb::none(), nb::arg("stride").none() = nb::none(),
            nb::arg("data_type") = unset, nb::arg("is_virtual") = false, nb::arg("is_pass_by_value") = false, nb::arg("name") = "",
-           nb::arg("uid").none() = nb::none(), R"(Declares an input.
+           nb::arg("uid").none() = nb::none(), nb::kw_only(), nb::arg("reordering_type") = TensorReordering::none,
+           R"(Declares an input.
 
 Parameters
 ----------
@@ -151,6 +156,12 @@ name : str
     For messages and as a key of a pack.
 uid : int
     Another key; the graph chooses one when not given.
+reordering_type : tensor_reordering
+    F8_128x4 for scales of blocks in atoms of 128 rows by 4, as ``verglas.scale_layout`` makes them.
+
+Notes
+-----
+Extents and strides of FP4_E2M1 count elements, two of which share a byte; the buffer of a call has bytes.
 )")
       .def("tensor_like", make_like, nb::arg("like"), nb::arg("name") = "",
            "Declares an input with the extents, strides and type of an array, or of another tensor.")

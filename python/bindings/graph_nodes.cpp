@@ -1,8 +1,12 @@
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
 #include <string>
+#include <utility>
+#include <variant>
 
 #include "dtypes.hpp"
 #include "graph.hpp"
@@ -200,7 +204,65 @@ output is stored, in fp32, or in int32 for the modes that have an integer form. 
 )");
 }
 
+static void bind_block_scales(GraphClass& c) {
+  c.def(
+       "block_scale_dequantize",
+       [](Lifecycle& g, const Tensor& input, const Tensor& descale,
+          const std::variant<std::int64_t, std::vector<std::int64_t>>& size, bool is_negative, const Type& compute,
+          std::string name) {
+         const auto* one = std::get_if<std::int64_t>(&size);
+         auto sizes = one ? std::vector<std::int64_t>{*one} : std::get<std::vector<std::int64_t>>(size);
+         return g.graph().block_scale_dequantize(input, descale, std::move(sizes), attributes_of(compute, name), is_negative);
+       },
+       nb::arg("input"), nb::arg("descale"), nb::arg("block_size"), nb::arg("is_negative_scale") = false,
+       nb::arg("compute_data_type") = Type(), nb::arg("name") = "",
+       R"(A stored matrix times the scales of its blocks: an operand of `matmul`.
+
+Parameters
+----------
+input : Tensor
+    FP8_E4M3, FP8_E5M2 or FP4_E2M1, (L, M, K) or (L, K, N).
+descale : Tensor
+    One FP8_E8M0 or FP8_E4M3 for each block: (L, M, ⌈K/v⌉) or (L, ⌈K/v⌉, N), or reordered to F8_128x4.
+block_size : int or sequence of int
+    ``[1, v]`` for the A of a product, ``[v, 1]`` for its B, or v alone: MXFP8 32, NVFP4 16, MXFP4 32.
+
+Returns
+-------
+Tensor
+    The same extents, virtual.
+)")
+      .def(
+          "block_scale_quantize",
+          [](Lifecycle& g, const Tensor& input, std::int64_t block_size, std::optional<int> axis, bool transpose,
+             const Type& compute, std::string name) {
+            const auto both = g.graph().block_scale_quantize(input, block_size, axis, attributes_of(compute, name), transpose);
+            return std::pair(both[0], both[1]);
+          },
+          nb::arg("input"), nb::arg("block_size"), nb::arg("axis").none() = nb::none(), nb::arg("transpose") = false,
+          nb::arg("compute_data_type") = Type(), nb::arg("name") = "",
+          R"(Blocks of a result become narrow elements and one scale each.
+
+Parameters
+----------
+input : Tensor
+    A result of a product or of nodes behind one.
+block_size : int
+    16 or 32.
+axis : int
+    Along which blocks lie: the last one when not given, or that of M.
+transpose : bool
+    True is the axis of M; the data are not transposed.
+
+Returns
+-------
+tuple of Tensor
+    Data (FP8_E4M3, FP8_E5M2 or FP4_E2M1) and scales (FP8_E8M0 or FP8_E4M3): set both types and mark both as outputs.
+)");
+}
+
 void bind_pointwise(GraphClass& c) {
+  bind_block_scales(c);
   unary(c, "identity", Mode::identity, "x, which is a cast when the result has another type");
   binary(c, "add", Mode::add, "a", "b", "a + b");
   binary(c, "bias", Mode::add, "input", "bias", "input + bias");

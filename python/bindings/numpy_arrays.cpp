@@ -111,9 +111,10 @@ std::int64_t observed_bytes(const ArrayFields& array) {
 }  // namespace
 
 void refuse_type(const OperandInfo& operand, std::string got) {
-  throw broken(
-      Rule::call_dtype, label_of(operand), std::move(got),
-      operand.dtype == DataType::not_set ? "a type of verglas.data_type" : std::string(name_of(operand.dtype)) + " as declared");
+  throw broken(Rule::call_dtype, label_of(operand), std::move(got),
+               operand.dtype == DataType::fp4_e2m1  ? "fp4_e2m1 as declared, two elements a byte: uint8 or float4_e2m1fn_x2"
+               : operand.dtype == DataType::not_set ? "a type of verglas.data_type"
+                                                    : std::string(name_of(operand.dtype)) + " as declared");
 }
 
 void set_rank(TensorView& view, std::int64_t rank, const OperandInfo& operand) {

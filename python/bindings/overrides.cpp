@@ -60,6 +60,7 @@ void Overrides::apply(std::size_t i, const OperandInfo& operand, TensorView& vie
     view.dtype = operand.dtype;
   else if (view.observed_bytes < 0)
     view.observed_bytes = reach_of(view);
+  if (operand.dtype == DataType::fp4_e2m1 && view.dtype == DataType::uint8) view.dtype = operand.dtype;  // counts elements now
   view.rank = static_cast<std::int8_t>(operand.dim.size());
   view.order = AxisOrder::declared;
   std::copy((*shapes)[i].begin(), (*shapes)[i].end(), view.extent.begin());

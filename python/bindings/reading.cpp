@@ -1,6 +1,7 @@
 #include "reading.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include "chain/chain.hpp"
 
@@ -79,13 +80,14 @@ std::vector<Reading> readings_of(const CompiledPlan& plan) {
       r.real_axes += o.dim[i] != 1;
       reach += std::max<std::int64_t>(o.dim[i] - 1, 0) * o.stride[i];
     }
-    r.reach_bytes = r.elements == 0 ? 0 : reach * bytes_of(o.dtype);
+    r.reach_bytes = r.elements == 0 ? 0 : o.dtype == DataType::fp4_e2m1 ? (reach + 1) / 2 : reach * bytes_of(o.dtype);
     all.push_back(r);
   }
   for (const chain::Role& role : plan.chain().roles) {
     using enum chain::RoleKind;
     Reading& r = all[at(role.operand)];
     const OperandInfo& o = plan.operands()[at(role.operand)];
+    r.is_blob |= role.is_interleaved;
     r.is_matrix |= role.kind == a || role.kind == b || role.kind == output || role.kind == reduction;
     if (role.kind != b) continue;
     r.is_b = true;
@@ -101,18 +103,39 @@ std::int64_t live_k_of(const TensorView& first, const OperandInfo& operand) noex
 }
 
 void settle(TensorView& v, const OperandInfo& o, const Reading& r, std::int64_t live_k) noexcept {
-  if (v.is_bare() || is_declaration(v, o)) return;
+  if (v.is_bare() || r.is_blob) return;
+  const bool in_slots = o.dtype == DataType::fp4_e2m1 && v.dtype == DataType::uint8;
+  if (!in_slots && is_declaration(v, o)) return;
   const bool may_hold_bytes = v.dtype == DataType::uint8 && v.rank == 1;
   if (has_other_rank(v, o, r) && (v.dtype == o.dtype || may_hold_bytes) && is_row_major(v)) {
     std::int64_t bytes = 0;
     const bool over = __builtin_mul_overflow(elements_of(v), std::int64_t{bytes_of(v.dtype)}, &bytes);
+    if (v.dtype == DataType::fp4_e2m1) bytes /= 2;
     if (!over && bytes >= r.reach_bytes && bytes > 0) {
       if (v.observed_bytes < 0) v.observed_bytes = bytes;
       describe_by_graph(v, o);
       return;
     }
   }
+  if (in_slots) {
+    count_elements(v, r.is_b ? v.rank - 2 : v.rank - 1);
+    if (is_declaration(v, o)) return;
+  }
   if (r.is_b) v.order = order_of_b(v, r, live_k);
+}
+
+void count_elements(TensorView& v, int preferred) noexcept {
+  int packed = -1;
+  for (int i = 0; i < v.rank; ++i)
+    if (v.stride[at(i)] == 1 && v.extent[at(i)] != 1) packed = i;
+  if (packed < 0) packed = preferred;
+  v.dtype = DataType::fp4_e2m1;
+  for (int i = 0; i < v.rank; ++i) {
+    std::int64_t& step = i == packed ? v.extent[at(i)] : v.stride[at(i)];
+    // What does not fit stays too large for the checks of the call.
+    if (__builtin_mul_overflow(step, std::int64_t{2}, &step)) step = std::numeric_limits<std::int64_t>::max() / 2;
+  }
+  if (packed >= 0 && packed < v.rank) v.stride[at(packed)] = 1;
 }
 
 }  // namespace verglas::python

@@ -14,6 +14,7 @@ struct Reading {
   bool is_matrix = false;                   ///< an a, b, output or reduction: rank 2 or 3
   bool is_b = false;                        ///< fills a role b, maybe others too
   bool is_scalar = false;                   ///< passed by value
+  bool is_blob = false;                     ///< interleaved scales: a run of bytes, of any extents
   bool k_major = false, has_major = false;  ///< of b: the declared contiguous axis is K; there is one at all
   int real_axes = 0;                        ///< declared extents other than 1
   std::int64_t elements = 1;                ///< declared
@@ -25,6 +26,10 @@ std::vector<Reading> readings_of(const CompiledPlan& plan);
 
 /// Rewrites the view where the graph's description counts, and sets the axis order of B. `live_k` is the K of the first operand.
 void settle(TensorView& view, const OperandInfo& operand, const Reading& reading, std::int64_t live_k) noexcept;
+
+/// A view of fp4 in storage slots, bytes of two elements, becomes one of elements: the axis of stride 1 is twice as long.
+/// `preferred` is the packed axis where unit extents leave several.
+void count_elements(TensorView& view, int preferred) noexcept;
 
 /// K as the first operand, an A, has it; −1 where its view does not say.
 std::int64_t live_k_of(const TensorView& first, const OperandInfo& operand) noexcept;

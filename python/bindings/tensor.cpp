@@ -42,6 +42,9 @@ Setters change the graph and answer the tensor itself, so that they can be chain
           "set_data_type", [](Tensor& t, const DataTypeLike& type) -> Tensor& { return t.set_data_type(type.get()); },
           nb::arg("data_type"), self, "Type to which every element is rounded, stored or not.")
       .def(
+          "set_reordering_type", [](Tensor& t, TensorReordering r) -> Tensor& { return t.set_reordering_type(r); },
+          nb::arg("reordering_type"), self, "How scales of blocks lie in memory.")
+      .def(
           "set_output", [](Tensor& t, bool is_output) -> Tensor& { return t.set_output(is_output); }, nb::arg("is_output"), self,
           "An output is stored; everything else that is computed stays inside.")
       .def(
@@ -56,6 +59,7 @@ Setters change the graph and answer the tensor itself, so that they can be chain
       .def("get_dim", &Tensor::dim, "Extents; of a result only after `Graph.validate`.")
       .def("get_stride", &Tensor::stride, "Strides in elements; of a result only after `Graph.validate`.")
       .def("get_data_type", &Tensor::data_type)
+      .def("get_reordering_type", &Tensor::reordering_type)
       .def("get_is_virtual", &Tensor::is_virtual)
       .def("get_is_pass_by_value", &Tensor::is_pass_by_value)
       .def(

@@ -1,5 +1,6 @@
 """Fused GEMM graphs, compiled once, launched with every check."""
 
+from verglas import scale_layout
 from verglas._verglas import (
     BoundCall,
     Graph,
@@ -17,6 +18,7 @@ from verglas._verglas import (
     load_plan,
     pointwise_mode,
     reduction_mode,
+    tensor_reordering,
 )
 from verglas.errors import (
     CompileError,
@@ -83,6 +85,8 @@ __all__ = [
     "load_plan",
     "pointwise_mode",
     "reduction_mode",
+    "scale_layout",
+    "tensor_reordering",
 ]
 
 

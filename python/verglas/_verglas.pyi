@@ -35,6 +35,15 @@ class data_type(enum.Enum):
 
     BOOLEAN = 13
 
+class tensor_reordering(enum.Enum):
+    """
+    How scales of blocks lie: in plain order, or in atoms of 128 rows by 4.
+    """
+
+    NONE = 0
+
+    F8_128x4 = 1
+
 class pointwise_mode(enum.Enum):
     """Elementwise functions, for Graph.pointwise."""
 
@@ -210,6 +219,9 @@ class Tensor:
     def set_data_type(self, data_type: data_type | str | Any) -> Tensor:
         """Type to which every element is rounded, stored or not."""
 
+    def set_reordering_type(self, reordering_type: tensor_reordering) -> Tensor:
+        """How scales of blocks lie in memory."""
+
     def set_output(self, is_output: bool) -> Tensor:
         """An output is stored; everything else that is computed stays inside."""
 
@@ -230,6 +242,7 @@ class Tensor:
         """Strides in elements; of a result only after `Graph.validate`."""
 
     def get_data_type(self) -> data_type: ...
+    def get_reordering_type(self) -> tensor_reordering: ...
     def get_is_virtual(self) -> bool: ...
     def get_is_pass_by_value(self) -> bool: ...
     def __eq__(self, arg: Tensor, /) -> bool: ...
@@ -421,6 +434,8 @@ class Graph:
         is_pass_by_value: bool = False,
         name: str = "",
         uid: int | None = None,
+        *,
+        reordering_type: tensor_reordering = tensor_reordering.NONE,
     ) -> Tensor:
         """
         Declares an input.
@@ -439,6 +454,12 @@ class Graph:
             For messages and as a key of a pack.
         uid : int
             Another key; the graph chooses one when not given.
+        reordering_type : tensor_reordering
+            F8_128x4 for scales of blocks in atoms of 128 rows by 4, as ``verglas.scale_layout`` makes them.
+
+        Notes
+        -----
+        Extents and strides of FP4_E2M1 count elements, two of which share a byte; the buffer of a call has bytes.
         """
 
     def tensor_like(self, like: object, name: str = "") -> Tensor:
@@ -488,6 +509,62 @@ class Graph:
 
         The output's dim says along which: set it, with the rank of the input, each extent 1 (combined) or the full one (kept). The
         output is stored, in fp32, or in int32 for the modes that have an integer form. Of no elements the mode's identity remains.
+        """
+
+    def block_scale_dequantize(
+        self,
+        input: Tensor,
+        descale: Tensor,
+        block_size: int | Sequence[int],
+        is_negative_scale: bool = False,
+        compute_data_type: data_type | str | Any = data_type.NOT_SET,
+        name: str = "",
+    ) -> Tensor:
+        """
+        A stored matrix times the scales of its blocks: an operand of `matmul`.
+
+        Parameters
+        ----------
+        input : Tensor
+            FP8_E4M3, FP8_E5M2 or FP4_E2M1, (L, M, K) or (L, K, N).
+        descale : Tensor
+            One FP8_E8M0 or FP8_E4M3 for each block: (L, M, ⌈K/v⌉) or (L, ⌈K/v⌉, N), or reordered to F8_128x4.
+        block_size : int or sequence of int
+            ``[1, v]`` for the A of a product, ``[v, 1]`` for its B, or v alone: MXFP8 32, NVFP4 16, MXFP4 32.
+
+        Returns
+        -------
+        Tensor
+            The same extents, virtual.
+        """
+
+    def block_scale_quantize(
+        self,
+        input: Tensor,
+        block_size: int,
+        axis: int | None = None,
+        transpose: bool = False,
+        compute_data_type: data_type | str | Any = data_type.NOT_SET,
+        name: str = "",
+    ) -> tuple[Tensor, Tensor]:
+        """
+        Blocks of a result become narrow elements and one scale each.
+
+        Parameters
+        ----------
+        input : Tensor
+            A result of a product or of nodes behind one.
+        block_size : int
+            16 or 32.
+        axis : int
+            Along which blocks lie: the last one when not given, or that of M.
+        transpose : bool
+            True is the axis of M; the data are not transposed.
+
+        Returns
+        -------
+        tuple of Tensor
+            Data (FP8_E4M3, FP8_E5M2 or FP4_E2M1) and scales (FP8_E8M0 or FP8_E4M3): set both types and mark both as outputs.
         """
 
     def identity(self, input: Tensor, compute_data_type: data_type | str | Any = data_type.NOT_SET, name: str = "") -> Tensor:

@@ -60,16 +60,18 @@ class Analyser {
  private:
   const TensorData& tensor(int i) const { return g_.tensors[static_cast<std::size_t>(i)]; }
   const NodeData& node(int i) const { return g_.nodes[static_cast<std::size_t>(i)]; }
+  bool is_stored(const NodeData& n) const {
+    return !tensor(n.output).is_virtual || (n.scale >= 0 && !tensor(n.scale).is_virtual);
+  }
   bool is_live(int i) const { return live_[static_cast<std::size_t>(i)]; }
 
   /// Nodes that something stored depends on. A graph that stores nothing keeps all of them.
   void find_live() {
-    const bool any_output =
-        std::any_of(g_.nodes.begin(), g_.nodes.end(), [&](const NodeData& n) { return !tensor(n.output).is_virtual; });
+    const bool any_output = std::any_of(g_.nodes.begin(), g_.nodes.end(), [&](const NodeData& n) { return is_stored(n); });
     for (std::size_t k = g_.order.size(); k-- > 0;) {
       const int i = g_.order[k];
       const NodeData& n = node(i);
-      const bool stored = !tensor(n.output).is_virtual;
+      const bool stored = is_stored(n);
       if (n.kind == NodeKind::reduction && !stored)
         stop(Rule::chain_reduction_output, "reduction " + label_of(n) + " is not marked as an output");
       if (stored || !any_output) live_[static_cast<std::size_t>(i)] = true;
@@ -78,6 +80,8 @@ class Analyser {
         if (const int p = tensor(input).producer; p >= 0) {
           if (node(p).kind == NodeKind::reduction)
             stop(Rule::chain_reduction_output, "reduction " + label_of(node(p)) + " is read by " + label_of(n));
+          if (node(p).kind == NodeKind::block_scale_quantize)
+            stop(Rule::chain_quantise, "tensor " + label_of(tensor(input)) + " is quantised, and read by " + label_of(n));
           live_[static_cast<std::size_t>(p)] = true;
         }
     }
@@ -97,6 +101,7 @@ class Analyser {
         products.push_back(i);
       }
       after_[static_cast<std::size_t>(n.output)] = fed || n.kind == NodeKind::matmul;
+      if (n.scale >= 0) after_[static_cast<std::size_t>(n.scale)] = fed;
     }
     if (products.empty()) stop(Rule::chain_no_matmul, "the graph has no matmul");
     const NodeData& first = node(products.front());
@@ -149,12 +154,37 @@ class Analyser {
   DataType accumulate_type(const NodeData& n, const Gemm& gemm) const {
     const DataType a = c_.inputs[static_cast<std::size_t>(gemm.a)].dtype;
     const DataType b = c_.inputs[static_cast<std::size_t>(gemm.b)].dtype;
+    check_scales(n, gemm);
+    const auto is_scaled = [&](int input) { return c_.inputs[static_cast<std::size_t>(input)].scale_role >= 0; };
+    if ((is_scaled(gemm.a) || is_scaled(gemm.b)) && n.compute == DataType::fp32 && is_factor(a) && is_factor(b))
+      return DataType::fp32;
     const bool fp = a == b && (a == DataType::fp32 || a == DataType::fp16 || a == DataType::bf16);
     if ((fp || (is_factor_fp8(a) && is_factor_fp8(b))) && n.compute == DataType::fp32) return DataType::fp32;
     if (a == b && a == DataType::fp32 && n.compute == DataType::tf32) return DataType::tf32;
     if (a == b && a == DataType::int8 && n.compute == DataType::int32) return DataType::int32;
     stop(Rule::chain_matmul_types, "matmul " + label_of(n) + " has a " + std::string(name_of(a)) + ", b " +
                                        std::string(name_of(b)) + " and computes in " + std::string(name_of(n.compute)));
+  }
+
+  static bool is_factor(DataType t) {
+    return t == DataType::fp32 || t == DataType::fp16 || t == DataType::bf16 || is_factor_fp8(t);
+  }
+
+  /// Where both sides have scales, they have them of one kind.
+  void check_scales(const NodeData& n, const Gemm& gemm) const {
+    const auto scale_of = [&](int input) -> const Role* {
+      const int role = c_.inputs[static_cast<std::size_t>(input)].scale_role;
+      return role < 0 ? nullptr : &c_.roles[static_cast<std::size_t>(role)];
+    };
+    const Role* a = scale_of(gemm.a);
+    const Role* b = scale_of(gemm.b);
+    if (!a || !b) return;
+    const auto text = [&](const Role& r) {
+      return std::string(name_of(c_.operands[static_cast<std::size_t>(r.operand)].dtype)) + " of " + std::to_string(r.block);
+    };
+    if (text(*a) != text(*b))
+      stop(Rule::chain_block_scale_format,
+           "matmul " + label_of(n) + " has scales " + text(*a) + " on a and " + text(*b) + " on b");
   }
 
   /// Index in inputs of the tensor that enters a product on this side; one entry for each distinct tensor.
@@ -166,14 +196,23 @@ class Analyser {
     MatrixInput in;
     in.dtype = tensor(index).dtype;
     int root = index;
+    const NodeData* dequantize = nullptr;
     while (tensor(root).producer >= 0) {
       const NodeData& n = node(tensor(root).producer);
+      if (n.kind == NodeKind::block_scale_dequantize) {
+        if (root != index) stop(Rule::chain_block_scale_operand, "node " + label_of(n) + " is read by a node before a matmul");
+        check_dequantize(n, side);
+        dequantize = &n;
+        root = n.inputs[0];
+        break;
+      }
       root = add_prologue_step(n, in);
       require_served(tensor(n.output));
     }
     std::reverse(in.prologue.begin(), in.prologue.end());
     const TensorData& t = tensor(root);
-    require_served(t);
+    if (!dequantize) require_served(t);
+    require_plain(t);
     if (t.dim != tensor(index).dim)
       stop(Rule::chain_prologue, "tensor " + label_of(t) + " changes its shape on the way into the matmul");
     const auto extent = matrix(t);
@@ -187,10 +226,75 @@ class Analyser {
     role.operand = operand_of(root);
     role.symbol = side == 0 ? std::array{batch, Symbol::m, Symbol::k} : std::array{batch, Symbol::n, Symbol::k};
     role.axis = side == 0 ? std::array{outer, row, column} : std::array{outer, column, row};
+    if (dequantize) {
+      slot = known_scaled(role, *dequantize, in.dtype);
+      if (slot >= 0) return slot;
+      in.scale_role = add_scale_role(role, *dequantize);
+    }
     in.role = add_role(role);
     c_.inputs.push_back(std::move(in));
     slot = static_cast<int>(c_.inputs.size()) - 1;
     return slot;
+  }
+
+  /// The entry of another dequantize node that says the same of the same tensors; −1 when there is none.
+  int known_scaled(const Role& role, const NodeData& n, DataType dtype) {
+    for (std::size_t i = 0; i < c_.inputs.size(); ++i) {
+      const MatrixInput& in = c_.inputs[i];
+      if (in.scale_role < 0 || in.dtype != dtype) continue;
+      const Role& data = c_.roles[static_cast<std::size_t>(in.role)];
+      const Role& scale = c_.roles[static_cast<std::size_t>(in.scale_role)];
+      if (data.kind == role.kind && data.operand == role.operand && scale.operand == operand_of(n.inputs[1]) &&
+          scale.block == n.block)
+        return static_cast<int>(i);
+    }
+    return -1;
+  }
+
+  int add_scale_role(const Role& matrix, const NodeData& n) {
+    Role scale = matrix;
+    scale.kind = matrix.kind == RoleKind::a ? RoleKind::scale_a : RoleKind::scale_b;
+    scale.operand = operand_of(n.inputs[1]);
+    scale.block = n.block;
+    scale.is_interleaved = tensor(n.inputs[1]).reordering == TensorReordering::f8_128x4;
+    if (scale.is_interleaved) scale.axis = {-1, -1, -1};
+    return add_role(scale);
+  }
+
+  void check_dequantize(const NodeData& n, int side) const {
+    const TensorData& data = tensor(n.inputs[0]);
+    const TensorData& scale = tensor(n.inputs[1]);
+    const TensorData& out = tensor(n.output);
+    const auto rank = static_cast<int>(data.dim.size());
+    const auto refuse = [&](const std::string& text) {
+      stop(Rule::chain_block_scale_operand, "node " + label_of(n) + " " + text);
+    };
+    if (!out.is_virtual) refuse("has an output that is marked as one of the graph");
+    if (data.producer >= 0 || scale.producer >= 0) refuse("reads what the graph computes");
+    if (data.by_value || scale.by_value) refuse("reads a tensor passed by value");
+    if (n.block_axis != (side == 0 ? rank - 1 : rank - 2))
+      refuse("has blocks along axis " + std::to_string(n.block_axis) + " of " + (side == 0 ? "a" : "b"));
+    if (n.is_negative_scale) refuse("has is_negative_scale");
+    if (n.compute != DataType::fp32 ||
+        (out.dtype != DataType::fp32 && out.dtype != DataType::fp16 && out.dtype != DataType::bf16))
+      refuse("computes in " + std::string(name_of(n.compute)) + " to " + std::string(name_of(out.dtype)));
+    const bool fp4 = data.dtype == DataType::fp4_e2m1;
+    const bool e8m0 = scale.dtype == DataType::fp8_e8m0;
+    const bool served = (is_factor_fp8(data.dtype) && e8m0 && n.block == 32) ||
+                        (fp4 && (e8m0 || scale.dtype == DataType::fp8_e4m3) && (n.block == 16 || n.block == 32));
+    if (!served)
+      stop(Rule::chain_block_scale_format, "node " + label_of(n) + " has data " + std::string(name_of(data.dtype)) +
+                                               " in blocks of " + std::to_string(n.block) + " with scales " +
+                                               std::string(name_of(scale.dtype)));
+    const auto k = static_cast<std::size_t>(n.block_axis);
+    if (fp4 && data.dim[k] > 0 && (data.stride[k] != 1 || data.dim[k] % 2 != 0))
+      stop(Rule::chain_packed_axis, "tensor " + label_of(data) + " has stride " + std::to_string(data.stride[k]) +
+                                        " and extent " + std::to_string(data.dim[k]) + " along K");
+  }
+
+  static void require_plain(const TensorData& t) {
+    if (t.reordering != TensorReordering::none)
+      stop(Rule::chain_reordering, "tensor " + label_of(t) + " is reordered to " + std::string(graph::name_of(t.reordering)));
   }
 
   /// Adds the node to the prologue (innermost last) and answers the tensor that it runs on.
@@ -314,6 +418,11 @@ class Analyser {
   int aux_role(int index) {
     const TensorData& t = tensor(index);
     require_served(t);
+    require_plain(t);
+    if (t.producer >= 0) {
+      // Only what leads to a matmul is computed outside the epilogue, and of that only this node kind passes for a value.
+      stop(Rule::chain_block_scale_operand, "tensor " + label_of(t) + " is dequantised and read by a node that is no matmul");
+    }
     if (aux_.empty()) aux_.assign(g_.tensors.size(), -1);
     int& slot = aux_[static_cast<std::size_t>(index)];
     if (slot >= 0) return slot;
@@ -365,6 +474,12 @@ class Analyser {
     }
     for (const int i : g_.order) {
       const NodeData& n = node(i);
+      if (is_live(i) && n.kind == NodeKind::block_scale_dequantize) {
+        if (after_[static_cast<std::size_t>(n.output)])
+          stop(Rule::chain_block_scale_operand, "node " + label_of(n) + " reads what follows a matmul");
+        if (!tensor(n.output).is_virtual)
+          stop(Rule::chain_block_scale_operand, "node " + label_of(n) + " has an output that is marked as one of the graph");
+      }
       if (n.kind != NodeKind::pointwise || !is_live(i)) continue;
       if (!after_[static_cast<std::size_t>(n.output)] && !tensor(n.output).is_virtual)
         stop(Rule::chain_input_output,
@@ -410,6 +525,7 @@ class Analyser {
   void add_store(const NodeData& n) {
     const TensorData& out = tensor(n.output);
     check_output_layout(out);
+    require_plain(out);
     Role role;  // a result of products has their shape: no operand that the epilogue accepts widens it
     role.kind = RoleKind::output;
     epilogue_axes(out, role);
@@ -452,11 +568,64 @@ class Analyser {
     c_.reductions.push_back(r);
   }
 
+  /// The data of a quantize node; its scales follow when all other outputs are there.
+  void add_quantised(const NodeData& n) {
+    const TensorData& data = tensor(n.output);
+    const TensorData& scale = tensor(n.scale);
+    const auto refuse = [&](const std::string& text) { stop(Rule::chain_quantise, "node " + label_of(n) + " " + text); };
+    if (!after_[static_cast<std::size_t>(n.output)]) refuse("reads what no matmul computes");
+    if (data.is_virtual || scale.is_virtual)
+      refuse(std::string("has ") + (data.is_virtual ? "data" : "scales") + " that are not marked as an output");
+    if (n.compute != DataType::fp32) refuse("computes in " + std::string(name_of(n.compute)));
+    if (n.block != 16 && n.block != 32) refuse("has blocks of " + std::to_string(n.block));
+    const bool fp4 = data.dtype == DataType::fp4_e2m1;
+    if (!fp4 && !is_factor_fp8(data.dtype)) refuse("stores data as " + std::string(name_of(data.dtype)));
+    if (scale.dtype != DataType::fp8_e8m0 && scale.dtype != DataType::fp8_e4m3)
+      refuse("stores scales as " + std::string(name_of(scale.dtype)));
+    require_plain(data);
+    check_output_layout(data);
+    if (fp4 && data.dim.back() > 0 && (data.stride.back() != 1 || data.dim.back() % 2 != 0))
+      stop(Rule::chain_packed_axis, "tensor " + label_of(data) + " has stride " + std::to_string(data.stride.back()) +
+                                        " and extent " + std::to_string(data.dim.back()) + " along N");
+    const TensorData& source = tensor(n.inputs[0]);
+    Quantise q;
+    q.value = value_of_[static_cast<std::size_t>(n.inputs[0])];
+    q.along_m = n.block_axis + 2 == static_cast<int>(source.dim.size());
+    q.block = n.block;
+    Role role;
+    role.kind = RoleKind::output;
+    if (!epilogue_axes(data, role)) refuse("reads a result of another shape");
+    role.operand = operand_of(n.output);
+    q.role = add_role(role);
+    c_.quantised.push_back(q);
+  }
+
+  void add_output_scale(const NodeData& n, Quantise& q) {
+    const TensorData& scale = tensor(n.scale);
+    Role role = c_.roles[static_cast<std::size_t>(q.role)];  // symbols and axes of the data
+    role.kind = RoleKind::output_scale;
+    role.block = n.block;
+    role.is_interleaved = scale.reordering == TensorReordering::f8_128x4;
+    if (!role.is_interleaved) check_output_layout(scale);
+    if (q.along_m) {
+      std::swap(role.symbol[1], role.symbol[2]);
+      std::swap(role.axis[1], role.axis[2]);
+    }
+    if (role.is_interleaved) role.axis = {-1, -1, -1};
+    role.operand = operand_of(n.scale);
+    q.scale_role = add_role(role);
+  }
+
   void collect_outputs() {
     bool dense = false;
     bool reduced = false;
     for (const int i : g_.order) {
       const NodeData& n = node(i);
+      if (is_live(i) && n.kind == NodeKind::block_scale_quantize) {
+        dense = true;
+        add_quantised(n);
+        continue;
+      }
       if (!is_live(i) || tensor(n.output).is_virtual) continue;
       reduced |= n.kind == NodeKind::reduction;
       if (n.kind == NodeKind::reduction) continue;
@@ -467,6 +636,9 @@ class Analyser {
     if (!dense && !reduced) store_only_product();
     for (const int i : g_.order)
       if (is_live(i) && node(i).kind == NodeKind::reduction) add_reduction(node(i));
+    std::size_t next = 0;
+    for (const int i : g_.order)
+      if (is_live(i) && node(i).kind == NodeKind::block_scale_quantize) add_output_scale(node(i), c_.quantised[next++]);
   }
 
   /// Nothing is marked: the raw product of a graph with one matmul and no epilogue is the output.
@@ -507,12 +679,17 @@ class Analyser {
     c_.operands = std::move(operands);
     for (MatrixInput& in : c_.inputs) {
       moved(in.role);
+      moved(in.scale_role);
       for (PrologueStep& s : in.prologue) moved(s.scalar_role);
     }
     for (Value& v : c_.values)
       if (v.kind == ValueKind::aux) moved(v.source);
     for (Store& s : c_.stores) moved(s.role);
     for (Reduction& r : c_.reductions) moved(r.role);
+    for (Quantise& q : c_.quantised) {
+      moved(q.role);
+      moved(q.scale_role);
+    }
   }
 
   const GraphData& g_;

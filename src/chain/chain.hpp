@@ -27,15 +27,19 @@ struct Operand {
   bool is_host_scalar = false;  ///< passed by value at each call: one element in host memory
 };
 
-enum class RoleKind : std::uint8_t { a, b, aux, host_scalar, output, reduction };
+/// scale_a, scale_b: scales of the blocks of a matrix; output_scale: those of a quantised output.
+enum class RoleKind : std::uint8_t { a, b, scale_a, scale_b, aux, host_scalar, output, reduction, output_scale };
 
 /// One way in which the kernel reads or writes an operand.
-/// Shapes   canonical axes: a (L, M, K), b (L, N, K), the others (L, M, N)
+/// Shapes   canonical axes: a (L, M, K), b (L, N, K), the others (L, M, N); scales (L, rows, blocks along K or N), those of
+///          blocks along M (L, N, blocks along M)
 struct Role {
   RoleKind kind = RoleKind::a;
   int operand = 0;
   std::array<Symbol, 3> symbol{};     ///< of each canonical axis; `one` is a broadcast (inputs) or reduced (reductions) axis
   std::array<std::int8_t, 3> axis{};  ///< declared axis that holds it, −1 where the operand has none
+  int block = 0;                      ///< of scales: elements along canonical axis 2 that share one
+  bool is_interleaved = false;        ///< of scales: a blob of atoms, which has no axes
 };
 
 /// One pointwise node. Operands are values; it computes in `compute` and rounds to the type of `value`.
@@ -72,9 +76,11 @@ struct PrologueStep {
   friend bool operator==(const PrologueStep&, const PrologueStep&) = default;
 };
 
-/// A matrix as the product reads it: a role, and what happens to each element before.
+/// A matrix as the product reads it: a role, and what happens to each element before. One with scales has no prologue: each
+/// element is multiplied by the scale of its block in fp32, and rounded to `dtype`.
 struct MatrixInput {
   int role = 0;
+  int scale_role = -1;
   std::vector<PrologueStep> prologue;
   DataType dtype = DataType::bf16;  ///< type that enters the product
 };
@@ -96,19 +102,28 @@ struct Reduction {
   std::array<bool, 3> reduces{};  ///< over L, M, N
 };
 
+/// Blocks of a value that become narrow elements and one scale each.
+struct Quantise {
+  int value = 0;
+  bool along_m = false;  ///< else along N
+  int block = 0;
+  int role = 0, scale_role = 0;
+};
+
 struct FusionChain {
   std::array<std::int64_t, 4> declared{};  ///< L, M, N, K of the description
   std::vector<Operand> operands;           ///< in the order in which a call passes them: inputs as first used, then outputs
-  std::vector<Role> roles;                 ///< a…, b…, aux…, host scalars, outputs, reductions
+  std::vector<Role> roles;                 ///< in the order of RoleKind
   std::vector<MatrixInput> inputs;         ///< distinct matrices: all a, then all b
   std::vector<Gemm> gemms;
   std::vector<Value> values;
   std::vector<Step> steps;  ///< in an order in which each can be computed
   std::vector<Store> stores;
   std::vector<Reduction> reductions;
+  std::vector<Quantise> quantised;
 };
 
-/// "a", "b", "aux", "scalar", "output", "reduction".
+/// "a", "b", "a_scale", "b_scale", "aux", "scalar", "output", "reduction", "output_scale".
 std::string_view name_of(RoleKind kind) noexcept;
 /// Role with its operand's name, for messages: "aux 'bias'".
 std::string label_of(const FusionChain& chain, const Role& role);

@@ -23,12 +23,14 @@ Cost cost_of(const FusionChain& c) {
   for (const Step& s : c.steps) cost.elementwise_operations += domain(c.values[static_cast<std::size_t>(s.value)].varies);
   for (const Reduction& r : c.reductions)
     cost.elementwise_operations += domain(c.values[static_cast<std::size_t>(r.value)].varies);
+  for (const Quantise& q : c.quantised)
+    cost.elementwise_operations += 2 * domain(c.values[static_cast<std::size_t>(q.value)].varies);
   for (const MatrixInput& in : c.inputs) {
     const Role& role = c.roles[static_cast<std::size_t>(in.role)];
     double elements = 1;
     for (const Symbol s : role.symbol)
       if (s != Symbol::one) elements *= extent(static_cast<std::size_t>(s) - 1);
-    cost.elementwise_operations += elements * static_cast<double>(in.prologue.size());
+    cost.elementwise_operations += elements * static_cast<double>(in.prologue.size() + (in.scale_role >= 0 ? 1 : 0));
   }
   return cost;
 }

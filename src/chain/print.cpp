@@ -14,6 +14,10 @@ std::string symbol_text(const Role& role) {
                      names[static_cast<int>(role.symbol[2])]);
 }
 
+std::string block_text(const Role& role) {
+  return role.block == 0 ? "" : fmt::format(" in blocks of {}{}", role.block, role.is_interleaved ? ", interleaved" : "");
+}
+
 std::string parameter_text(PointwiseMode mode, const PointwiseParameters& p) {
   std::string s;
   if (p.lower_clip) s += fmt::format(" lower={}", *p.lower_clip);
@@ -50,10 +54,13 @@ std::string_view name_of(RoleKind kind) noexcept {
   switch (kind) {
     case RoleKind::a: return "a";
     case RoleKind::b: return "b";
+    case RoleKind::scale_a: return "a_scale";
+    case RoleKind::scale_b: return "b_scale";
     case RoleKind::aux: return "aux";
     case RoleKind::host_scalar: return "scalar";
     case RoleKind::output: return "output";
     case RoleKind::reduction: return "reduction";
+    case RoleKind::output_scale: return "output_scale";
   }
   return "?";
 }
@@ -74,10 +81,13 @@ std::string print(const FusionChain& c) {
                                         : "");
   }
   for (std::size_t i = 0; i < c.roles.size(); ++i)
-    s += fmt::format("  r{} = {} of operand {}, axes {}\n", i, name_of(c.roles[i].kind), c.roles[i].operand,
-                     symbol_text(c.roles[i]));
-  for (std::size_t i = 0; i < c.inputs.size(); ++i)
-    s += fmt::format("  x{} = r{}{} as {}\n", i, c.inputs[i].role, prologue_text(c.inputs[i]), name_of(c.inputs[i].dtype));
+    s += fmt::format("  r{} = {} of operand {}, axes {}{}\n", i, name_of(c.roles[i].kind), c.roles[i].operand,
+                     symbol_text(c.roles[i]), block_text(c.roles[i]));
+  for (std::size_t i = 0; i < c.inputs.size(); ++i) {
+    const MatrixInput& in = c.inputs[i];
+    const std::string scaled = in.scale_role >= 0 ? fmt::format(" · r{}", in.scale_role) : "";
+    s += fmt::format("  x{} = r{}{}{} as {}\n", i, in.role, scaled, prologue_text(in), name_of(in.dtype));
+  }
   for (std::size_t i = 0; i < c.values.size(); ++i) {
     const Value& v = c.values[i];
     s += fmt::format("  v{} : {} [{}] = ", i, name_of(v.dtype), axes_text(v.varies));
@@ -104,6 +114,9 @@ std::string print(const FusionChain& c) {
   for (const Reduction& r : c.reductions)
     s += fmt::format("  reduce {} of v{} over {} in {} → r{}\n", name_of(r.mode), r.value, axes_text(r.reduces),
                      name_of(r.compute), r.role);
+  for (const Quantise& q : c.quantised)
+    s += fmt::format("  quantise v{} in blocks of {} along {} → r{}, r{}\n", q.value, q.block, q.along_m ? "M" : "N", q.role,
+                     q.scale_role);
   return s;
 }
 

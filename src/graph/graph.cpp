@@ -65,6 +65,10 @@ Tensor& Tensor::set_data_type(DataType type) {
   t.dtype_is_users = type != DataType::not_set;
   return *this;
 }
+Tensor& Tensor::set_reordering_type(TensorReordering reordering) {
+  writable(graph_, index_).reordering = reordering;
+  return *this;
+}
 Tensor& Tensor::set_output(bool is_output) {
   writable(graph_, index_).is_virtual = !is_output;
   return *this;
@@ -85,6 +89,7 @@ std::int64_t Tensor::uid() const { return at(graph_, index_).uid; }
 std::vector<std::int64_t> Tensor::dim() const { return at(graph_, index_).dim; }
 std::vector<std::int64_t> Tensor::stride() const { return at(graph_, index_).stride; }
 DataType Tensor::data_type() const { return at(graph_, index_).dtype; }
+TensorReordering Tensor::reordering_type() const { return at(graph_, index_).reordering; }
 bool Tensor::is_virtual() const { return at(graph_, index_).is_virtual; }
 bool Tensor::is_pass_by_value() const { return at(graph_, index_).by_value; }
 
@@ -104,15 +109,20 @@ int add_tensor(GraphData& g, TensorData t) {
   return static_cast<int>(g.tensors.size()) - 1;
 }
 
-/// Appends the node and its (virtual) output.
+int add_result(GraphData& g, std::string name) {
+  TensorData out;
+  out.name = std::move(name);
+  out.is_virtual = true;
+  out.producer = static_cast<int>(g.nodes.size());
+  return add_tensor(g, std::move(out));
+}
+
+/// Appends the node and its (virtual) output; a quantize has its scales as a second one.
 int add_node(GraphData& g, NodeData n) {
   if (n.name.empty()) n.name = default_name(n, g.nodes.size());
   n.compute_is_users = n.compute != DataType::not_set;
-  TensorData out;
-  out.name = n.name + "::out";
-  out.is_virtual = true;
-  out.producer = static_cast<int>(g.nodes.size());
-  n.output = add_tensor(g, std::move(out));
+  n.output = add_result(g, n.name + "::out");
+  if (n.kind == NodeKind::block_scale_quantize) n.scale = add_result(g, n.name + "::scale");
   g.nodes.push_back(std::move(n));
   return g.nodes.back().output;
 }
@@ -129,13 +139,20 @@ Tensor Graph::tensor(TensorAttributes a) {
   t.dtype = a.data_type;
   t.dtype_is_users = a.data_type != DataType::not_set;
   t.by_value = a.pass_by_value;
+  t.reordering = a.reordering;
   Tensor handle(data_, add_tensor(*data_, std::move(t)));
   if (a.uid) handle.set_uid(*a.uid);
   return handle;
 }
 
 Tensor Graph::scalar(double value, DataType type) {
-  Tensor t = tensor({.name = {}, .dim = {1, 1, 1}, .stride = {1, 1, 1}, .data_type = type, .uid = {}, .pass_by_value = true});
+  Tensor t = tensor({.name = {},
+                     .dim = {1, 1, 1},
+                     .stride = {1, 1, 1},
+                     .data_type = type,
+                     .uid = {},
+                     .pass_by_value = true,
+                     .reordering = TensorReordering::none});
   return t.set_value(value);
 }
 
@@ -182,6 +199,38 @@ Tensor Graph::reduction(const Tensor& input, ReductionMode mode, NodeAttributes 
   n.compute = attributes.compute_data_type;
   n.inputs.push_back(input.index_);
   return Tensor(data_, add_node(*data_, std::move(n)));
+}
+
+Tensor Graph::block_scale_dequantize(const Tensor& input, const Tensor& descale, std::vector<std::int64_t> block_size,
+                                     NodeAttributes attributes, bool is_negative_scale) {
+  NodeData n;
+  n.kind = NodeKind::block_scale_dequantize;
+  n.name = std::move(attributes.name);
+  n.compute = attributes.compute_data_type;
+  n.block_size = std::move(block_size);
+  n.is_negative_scale = is_negative_scale;
+  for (const Tensor* t : {&input, &descale}) {
+    if (t->graph_ != data_)
+      throw broken(Rule::graph_handle, "block_scale_dequantize: an operand is a tensor of another graph, or none");
+    n.inputs.push_back(t->index_);
+  }
+  return Tensor(data_, add_node(*data_, std::move(n)));
+}
+
+std::array<Tensor, 2> Graph::block_scale_quantize(const Tensor& input, std::int64_t block_size, std::optional<int> axis,
+                                                  NodeAttributes attributes, bool transpose) {
+  if (input.graph_ != data_)
+    throw broken(Rule::graph_handle, "block_scale_quantize: the operand is a tensor of another graph, or none");
+  NodeData n;
+  n.kind = NodeKind::block_scale_quantize;
+  n.name = std::move(attributes.name);
+  n.compute = attributes.compute_data_type;
+  n.block_size = {block_size};
+  n.axis = axis;
+  n.transpose = transpose;
+  n.inputs.push_back(input.index_);
+  const int data = add_node(*data_, std::move(n));
+  return {Tensor(data_, data), Tensor(data_, data + 1)};
 }
 
 std::size_t Graph::tensor_count() const { return data_->tensors.size(); }

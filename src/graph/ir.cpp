@@ -10,6 +10,8 @@ std::string_view kind_of(const NodeData& n) {
   switch (n.kind) {
     case NodeKind::matmul: return "matmul";
     case NodeKind::reduction: return "reduction";
+    case NodeKind::block_scale_dequantize: return "block_scale_dequantize";
+    case NodeKind::block_scale_quantize: return "block_scale_quantize";
     case NodeKind::pointwise: break;
   }
   return name_of(n.pointwise);
@@ -20,6 +22,13 @@ std::string text_of(const std::vector<std::int64_t>& extents) {
   std::string s = "(";
   for (std::size_t i = 0; i < extents.size(); ++i) s += (i ? ", " : "") + std::to_string(extents[i]);
   return s + ")";
+}
+
+std::string_view name_of(TensorReordering r) noexcept { return r == TensorReordering::f8_128x4 ? "f8_128x4" : "none"; }
+std::optional<TensorReordering> reordering_from_name(std::string_view name) noexcept {
+  if (name == "none" || name == "NONE") return TensorReordering::none;
+  if (name == "f8_128x4" || name == "F8_128x4") return TensorReordering::f8_128x4;
+  return std::nullopt;
 }
 
 void assign_uids(GraphData& g) {

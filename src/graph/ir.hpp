@@ -6,11 +6,12 @@
 #include <vector>
 
 #include "verglas/dtype.hpp"
+#include "verglas/graph.hpp"
 #include "verglas/pointwise.hpp"
 
 namespace verglas::graph {
 
-enum class NodeKind : std::uint8_t { matmul, pointwise, reduction };
+enum class NodeKind : std::uint8_t { matmul, pointwise, reduction, block_scale_dequantize, block_scale_quantize };
 
 struct TensorData {
   std::string name;
@@ -20,6 +21,7 @@ struct TensorData {
   bool dim_is_users = false, stride_is_users = false;
   DataType dtype = DataType::not_set;  ///< after validate never not_set
   bool dtype_is_users = false;
+  TensorReordering reordering = TensorReordering::none;
   bool is_virtual = false;
   bool by_value = false;
   std::optional<double> value;  ///< part of the graph; implies by_value
@@ -33,8 +35,14 @@ struct NodeData {
   ReductionMode reduction = ReductionMode::add;
   PointwiseParameters parameters;
   double padding = 0.0;
-  std::vector<int> inputs;  ///< indices of tensors
+  std::vector<std::int64_t> block_size;  ///< of the two block_scale nodes, as given; a quantize has one number
+  std::optional<int> axis;               ///< of a quantize, as given
+  bool transpose = false;                ///< of a quantize
+  bool is_negative_scale = false;        ///< of a dequantize
+  int block = 0, block_axis = 0;         ///< filled by validate: elements of a block, axis of the input along which it lies
+  std::vector<int> inputs;               ///< indices of tensors
   int output = -1;
+  int scale = -1;                        ///< second output of a quantize
   DataType compute = DataType::not_set;  ///< after validate never not_set
   bool compute_is_users = false;
 };
@@ -51,15 +59,27 @@ struct GraphData {
 /// Text for errors: `'name'`, or `#uid` where there is no name.
 std::string label_of(const TensorData& t);
 std::string label_of(const NodeData& n);
-/// "matmul", "reduction" or the pointwise mode.
+/// "matmul", "reduction", "block_scale_dequantize", "block_scale_quantize" or the pointwise mode.
 std::string_view kind_of(const NodeData& n);
 /// The name of a node that was given none, "relu_3"; `index` is its place in the graph.
 std::string default_name(const NodeData& n, std::size_t index);
 /// "(2, 128, 64)".
 std::string text_of(const std::vector<std::int64_t>& extents);
 
+/// "none", "f8_128x4".
+std::string_view name_of(TensorReordering r) noexcept;
+/// The reordering of that name, in either case; nothing when there is none.
+std::optional<TensorReordering> reordering_from_name(std::string_view name) noexcept;
+
 /// Gives every tensor without one a positive uid that nobody else has.
 void assign_uids(GraphData& g);
+
+/// Axes, extents and layouts of the two block_scale nodes; part of validate. Throws Error.
+void infer_dequantize(NodeData& n, GraphData& g);
+/// Fills in axis and block, and extents and strides of data and scales where the user has not.
+void infer_quantize(NodeData& n, GraphData& g);
+/// Whether fp4 elements lie in pairs: stride 1 along one axis of even extent, even strides elsewhere.
+void check_packed(const TensorData& t);
 
 /// Checks every rule graph.*, infers extents, strides and types, and orders the nodes. Throws Error.
 void validate(GraphData& g);

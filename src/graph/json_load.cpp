@@ -205,13 +205,18 @@ class Object {
 
 TensorData read_tensor(const Json& j, std::string place) {
   const Object o(j, std::move(place));
-  o.allow({"name", "uid", "dim", "stride", "data_type", "output", "pass_by_value", "value"});
+  o.allow({"name", "uid", "dim", "stride", "data_type", "reordering", "output", "pass_by_value", "value"});
   TensorData t;
   o.with("name", [&](const Json& v, const std::string& p) { t.name = read_text(v, p); });
   t.uid_is_users = o.with("uid", [&](const Json& v, const std::string& p) { t.uid = read_int(v, p); });
   t.dim_is_users = o.with("dim", [&](const Json& v, const std::string& p) { t.dim = read_ints(v, p); });
   t.stride_is_users = o.with("stride", [&](const Json& v, const std::string& p) { t.stride = read_ints(v, p); });
   t.dtype_is_users = o.with("data_type", [&](const Json& v, const std::string& p) { t.dtype = read_type(v, p); });
+  o.with("reordering", [&](const Json& v, const std::string& p) {
+    const auto r = reordering_from_name(read_text(v, p));
+    if (!r) throw broken(Rule::file_word, who(p), shown(v), "none or f8_128x4");
+    t.reordering = *r;
+  });
   o.with("value", [&](const Json& v, const std::string& p) { t.value = read_double(v, p); });
   t.by_value = t.value.has_value();
   o.with("pass_by_value", [&](const Json& v, const std::string& p) { t.by_value = read_bool(v, p); });
@@ -260,6 +265,13 @@ std::vector<std::string_view> node_keys(std::initializer_list<std::string_view> 
   return keys;
 }
 
+int read_axis(const Json& v, const std::string& place) {
+  const std::int64_t axis = read_int(v, place);
+  if (axis < std::numeric_limits<int>::min() || axis > std::numeric_limits<int>::max())
+    throw broken(Rule::file_number, who(place), shown(v), "an axis");
+  return static_cast<int>(axis);
+}
+
 void read_op(const Object& o, NodeData& n) {
   const std::string& op = read_text(o.need("op"), o.at("op"));
   if (op == "matmul") {
@@ -272,9 +284,22 @@ void read_op(const Object& o, NodeData& n) {
     const auto mode = reduction_from_name(read_text(o.need("mode"), o.at("mode")));
     if (!mode) throw broken(Rule::file_word, who(o.at("mode")), shown(o.need("mode")), "a reduction mode, such as add or max");
     n.reduction = *mode;
+  } else if (op == "block_scale_dequantize") {
+    n.kind = NodeKind::block_scale_dequantize;
+    o.allow(node_keys({"block_size", "is_negative_scale"}));
+    n.block_size = read_ints(o.need("block_size"), o.at("block_size"));
+    o.with("is_negative_scale", [&](const Json& v, const std::string& p) { n.is_negative_scale = read_bool(v, p); });
+  } else if (op == "block_scale_quantize") {
+    n.kind = NodeKind::block_scale_quantize;
+    o.allow(node_keys({"block_size", "axis", "transpose", "scale"}));
+    n.block_size = {read_int(o.need("block_size"), o.at("block_size"))};
+    o.with("axis", [&](const Json& v, const std::string& p) { n.axis = read_axis(v, p); });
+    o.with("transpose", [&](const Json& v, const std::string& p) { n.transpose = read_bool(v, p); });
   } else {
     const auto mode = pointwise_from_name(op);
-    if (!mode) throw broken(Rule::file_word, who(o.at("op")), shown(o.need("op")), "matmul, reduction or a pointwise mode");
+    if (!mode)
+      throw broken(Rule::file_word, who(o.at("op")), shown(o.need("op")),
+                   "matmul, reduction, block_scale_dequantize, block_scale_quantize or a pointwise mode");
     n.pointwise = *mode;
     o.allow(node_keys({"lower_clip", "upper_clip", "negative_slope", "alpha", "beta", "axis"}));
     PointwiseParameters& q = n.parameters;
@@ -283,12 +308,7 @@ void read_op(const Object& o, NodeData& n) {
     o.with("negative_slope", [&](const Json& v, const std::string& p) { q.negative_slope = read_float(v, p); });
     o.with("alpha", [&](const Json& v, const std::string& p) { q.alpha = read_float(v, p); });
     o.with("beta", [&](const Json& v, const std::string& p) { q.beta = read_float(v, p); });
-    o.with("axis", [&](const Json& v, const std::string& p) {
-      const std::int64_t axis = read_int(v, p);
-      if (axis < std::numeric_limits<int>::min() || axis > std::numeric_limits<int>::max())
-        throw broken(Rule::file_number, who(p), shown(v), "an axis");
-      q.axis = static_cast<int>(axis);
-    });
+    o.with("axis", [&](const Json& v, const std::string& p) { q.axis = read_axis(v, p); });
   }
 }
 
@@ -303,6 +323,7 @@ NodeData read_node(const Json& j, std::string place, const Directory& directory,
   const Json& list = read_array(o.need("inputs"), inputs, kMaxFileList, "names or uids");
   for (std::size_t i = 0; i < list.size(); ++i) n.inputs.push_back(directory.find(list[i], below(inputs, i)));
   n.output = directory.find(o.need("output"), o.at("output"));
+  if (n.kind == NodeKind::block_scale_quantize) n.scale = directory.find(o.need("scale"), o.at("scale"));
   return n;
 }
 
@@ -335,7 +356,8 @@ GraphData load(std::string_view text) {
   const Json& nodes = read_array(o.need("nodes"), o.at("nodes"), kMaxFileNodes, "nodes");
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     g.nodes.push_back(read_node(nodes[i], below(o.at("nodes"), i), directory, i));
-    g.tensors[static_cast<std::size_t>(g.nodes.back().output)].producer = static_cast<int>(i);
+    for (const int result : {g.nodes.back().output, g.nodes.back().scale})
+      if (result >= 0) g.tensors[static_cast<std::size_t>(result)].producer = static_cast<int>(i);
   }
   // What a node computes stays inside unless the file says otherwise; an input is never virtual unless it says so.
   for (std::size_t i = 0; i < tensors.size(); ++i) {

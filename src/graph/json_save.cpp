@@ -64,6 +64,7 @@ std::string tensor_line(const TensorData& t) {
   if (t.dim_is_users) line.add_list("dim", t.dim);
   if (t.stride_is_users) line.add_list("stride", t.stride);
   if (t.dtype_is_users) line.add_word("data_type", name_of(t.dtype));
+  if (t.reordering != TensorReordering::none) line.add_word("reordering", name_of(t.reordering));
   const bool computed = t.producer >= 0;
   if (t.is_virtual != computed) line.add("output", t.is_virtual ? "false" : "true");
   if (t.by_value != t.value.has_value()) line.add("pass_by_value", t.by_value ? "true" : "false");
@@ -99,9 +100,17 @@ std::string node_line(const NodeData& n, const Names& names) {
   for (const int i : n.inputs) inputs.push_back(names.reference(i));
   line.add("inputs", fmt::format("[{}]", fmt::join(inputs, ", ")));
   line.add("output", names.reference(n.output));
+  if (n.scale >= 0) line.add("scale", names.reference(n.scale));
   if (n.compute_is_users) line.add_word("compute_data_type", name_of(n.compute));
   if (n.kind == NodeKind::matmul) {
     if (n.padding != 0.0 || std::signbit(n.padding)) line.add("padding", number(n.padding));
+  } else if (n.kind == NodeKind::block_scale_dequantize) {
+    line.add_list("block_size", n.block_size);
+    if (n.is_negative_scale) line.add("is_negative_scale", "true");
+  } else if (n.kind == NodeKind::block_scale_quantize) {
+    line.add("block_size", std::to_string(n.block_size.empty() ? 0 : n.block_size.front()));
+    if (n.axis) line.add("axis", std::to_string(*n.axis));
+    if (n.transpose) line.add("transpose", "true");
   } else if (n.kind == NodeKind::pointwise) {
     const PointwiseParameters& p = n.parameters;
     if (p.lower_clip) line.add("lower_clip", number(*p.lower_clip));

@@ -48,6 +48,7 @@ void check_layout(const TensorData& t) {
     throw broken(Rule::graph_overflow, who(t), "extents " + text_of(t.dim) + " with strides " + text_of(t.stride),
                  "a byte offset below 2^63");
   if (t.dtype == DataType::tf32) throw broken(Rule::graph_dtype, who(t), "tf32", "a storage type");
+  if (t.dtype == DataType::fp4_e2m1 && !t.is_virtual && !t.by_value) check_packed(t);
 }
 
 void check_by_value(const TensorData& t) {
@@ -150,15 +151,25 @@ void infer(NodeData& n, GraphData& g) {
   if (!n.compute_is_users) n.compute = g.compute;
   TensorData& out = g.tensors[static_cast<std::size_t>(n.output)];
   resolve_type(out, g);
+  if (n.kind == NodeKind::block_scale_dequantize) infer_dequantize(n, g);
+  if (n.kind == NodeKind::block_scale_quantize) {
+    TensorData& scale = g.tensors[static_cast<std::size_t>(n.scale)];
+    resolve_type(scale, g);
+    infer_quantize(n, g);
+    check_layout(scale);
+    check_by_value(scale);
+  }
   Extents dim;
   if (n.kind == NodeKind::matmul) {
     dim = product_dim(n, g);
   } else if (n.kind == NodeKind::pointwise) {
     check_parameters(n, g);
     dim = broadcast(n, g);
-  } else {
+  } else if (n.kind == NodeKind::reduction) {
     check_reduction(n, g);
     dim = out.dim;
+  } else {
+    dim = g.tensors[static_cast<std::size_t>(n.inputs[0])].dim;
   }
   if (out.dim_is_users && out.dim != dim)
     throw broken(Rule::graph_output_dim, who(n) + ", " + who(out), "extents " + text_of(out.dim), text_of(dim));
@@ -201,6 +212,17 @@ void order_nodes(GraphData& g) {
   throw broken(Rule::graph_cyclic, who(n), "a node that depends on its own result", "an acyclic graph");
 }
 
+int arity_of(const NodeData& n) {
+  switch (n.kind) {
+    case NodeKind::matmul:
+    case NodeKind::block_scale_dequantize: return 2;
+    case NodeKind::reduction:
+    case NodeKind::block_scale_quantize: return 1;
+    case NodeKind::pointwise: break;
+  }
+  return verglas::arity_of(n.pointwise);
+}
+
 void check_links(const GraphData& g) {
   std::unordered_map<std::int64_t, const TensorData*> by_uid;
   for (const TensorData& t : g.tensors) {
@@ -212,14 +234,15 @@ void check_links(const GraphData& g) {
   std::vector<int> producer(g.tensors.size(), -1);
   for (std::size_t i = 0; i < g.nodes.size(); ++i) {
     const NodeData& n = g.nodes[i];
-    const auto arity = static_cast<std::size_t>(n.kind == NodeKind::matmul      ? 2
-                                                : n.kind == NodeKind::reduction ? 1
-                                                                                : arity_of(n.pointwise));
+    const auto arity = static_cast<std::size_t>(arity_of(n));
     if (n.inputs.size() != arity)
       throw broken(Rule::graph_arity, who(n), std::to_string(n.inputs.size()) + " operands", std::to_string(arity));
-    const auto out = static_cast<std::size_t>(n.output);
-    if (producer[out] >= 0) throw broken(Rule::graph_dangling, who(g.tensors[out]), "two nodes that compute it", "one");
-    producer[out] = static_cast<int>(i);
+    for (const int result : {n.output, n.scale}) {
+      if (result < 0) continue;
+      const auto out = static_cast<std::size_t>(result);
+      if (producer[out] >= 0) throw broken(Rule::graph_dangling, who(g.tensors[out]), "two nodes that compute it", "one");
+      producer[out] = static_cast<int>(i);
+    }
   }
   for (const NodeData& n : g.nodes)
     for (const int input : n.inputs) {

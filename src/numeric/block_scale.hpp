@@ -1,5 +1,7 @@
 #pragma once
 #include <cstdint>
+#include <initializer_list>
+#include <limits>
 
 /// Where the scale of a block lies in a blob of layout F8_128x4: 128 rows by 4 columns of scales are one atom of 512 bytes.
 /// A row is a row of A (or of B: its N), a column is a block of K elements. Padding up to whole atoms belongs to the blob.
@@ -23,9 +25,14 @@ struct ScaleShape {
 /// Blocks of `block` elements along an axis of extent k; the last one may be short.
 constexpr std::int64_t scale_columns(std::int64_t k, std::int64_t block) noexcept { return ceil_div(k, block); }
 
-/// Bytes of the whole blob, padding included.
+/// Bytes of the whole blob, padding included; the largest number of 63 bits where they do not fit.
 constexpr std::int64_t scale_blob_bytes(const ScaleShape& s) noexcept {
-  return s.batches * ceil_div(s.rows, kScaleAtomRows) * ceil_div(s.columns, kScaleAtomColumns) * kScaleAtomBytes;
+  std::int64_t bytes = kScaleAtomBytes;
+  bool over = false;
+  for (const std::int64_t factor : {s.batches, ceil_div(s.rows, kScaleAtomRows), ceil_div(s.columns, kScaleAtomColumns)})
+    over |= __builtin_mul_overflow(bytes, factor, &bytes);
+  const bool none = s.batches == 0 || s.rows == 0 || s.columns == 0;
+  return none ? 0 : over ? std::numeric_limits<std::int64_t>::max() : bytes;
 }
 
 /// Byte of the scale of (batch, row, column); padding rows and columns have one too.

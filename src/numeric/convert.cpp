@@ -1,6 +1,7 @@
 #include "numeric/convert.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <limits>
 
@@ -187,6 +188,26 @@ void fp4_from_float(float v, void* run, std::int64_t index) noexcept {
   std::uint8_t& byte = static_cast<std::uint8_t*>(run)[index / 2];
   const std::uint32_t code = float_to_e2m1(v);
   byte = static_cast<std::uint8_t>(index % 2 == 0 ? (byte & 0xF0U) | code : (byte & 0x0FU) | code << 4U);
+}
+
+void load_fp4(const void* run, std::int64_t n, float* dst) noexcept {
+  static constexpr std::array<float, 16> kValues = [] {
+    std::array<float, 16> v{};
+    for (std::size_t code = 0; code < v.size(); ++code) v[code] = e2m1_to_float(static_cast<std::uint8_t>(code));
+    return v;
+  }();
+  const auto* bytes = static_cast<const std::uint8_t*>(run);
+  for (std::int64_t i = 0; i + 1 < n; i += 2) {
+    dst[i] = kValues[bytes[i / 2] & 0xFU];
+    dst[i + 1] = kValues[bytes[i / 2] >> 4U];
+  }
+  if (n % 2 != 0) dst[n - 1] = kValues[bytes[n / 2] & 0xFU];
+}
+
+void store_fp4(const float* src, void* run, std::int64_t n) noexcept {
+  auto* bytes = static_cast<std::uint8_t*>(run);
+  for (std::int64_t i = 0; i + 1 < n; i += 2)
+    bytes[i / 2] = static_cast<std::uint8_t>(float_to_e2m1(src[i]) | float_to_e2m1(src[i + 1]) << 4U);
 }
 
 float round_to(float v, DataType t) noexcept {

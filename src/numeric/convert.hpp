@@ -15,6 +15,14 @@ void from_float(float v, void* slot, DataType t) noexcept;
 /// Element `index` of a packed fp4 run: the low half of byte index / 2 when index is even, else the high half.
 float fp4_to_float(const void* run, std::int64_t index) noexcept;
 void fp4_from_float(float v, void* run, std::int64_t index) noexcept;
+/// n elements of a packed fp4 run, from an even element on.
+void load_fp4(const void* run, std::int64_t n, float* dst) noexcept;
+/// Writes n elements, an even number.
+void store_fp4(const float* src, void* run, std::int64_t n) noexcept;
+/// Bytes to an element; of fp4 to an even one.
+constexpr std::int64_t byte_offset(std::int64_t element, DataType t) noexcept {
+  return t == DataType::fp4_e2m1 ? element / 2 : element * bytes_of(t);
+}
 /// What is left of v after it was stored as t.
 float round_to(float v, DataType t) noexcept;
 

@@ -30,9 +30,10 @@ std::string word_of(const chain::Reduction& r) {
 std::string prologue_of(const FusionChain& c) {
   std::string s;
   for (const chain::MatrixInput& in : c.inputs) {
-    if (in.prologue.empty()) continue;
+    if (in.prologue.empty() && in.scale_role < 0) continue;
     const chain::Role& role = c.roles[static_cast<std::size_t>(in.role)];
     s += s.empty() ? "[" : ", ";
+    if (in.scale_role >= 0) s += "dequantize ";
     for (const chain::PrologueStep& p : in.prologue)
       s += p.mode == PointwiseMode::identity ? "cast " : std::string(name_of(p.mode)) + " ";
     s += chain::name_of(role.kind);
@@ -47,6 +48,7 @@ std::string summary_of(const FusionChain& c) {
   s += c.gemms.size() == 1 ? "matmul" : fmt::format("{}×matmul", c.gemms.size());
   for (const chain::Step& step : c.steps) s += "+" + word_of(c, step);
   for (const chain::Reduction& r : c.reductions) s += "+" + word_of(r);
+  for (const chain::Quantise& q : c.quantised) s += q.along_m ? "+column_quantize" : "+row_quantize";
   return s;
 }
 

@@ -14,10 +14,14 @@ RoleFact fact_of(const chain::FusionChain& c, const chain::Role& role) {
   f.operand = static_cast<std::uint8_t>(role.operand);
   f.slot_bytes = static_cast<std::uint8_t>(bytes_of(o.dtype));
   f.symbol = role.symbol;
+  f.block = role.block;
+  f.is_packed = o.dtype == DataType::fp4_e2m1;
+  f.is_interleaved = role.is_interleaved;
   for (std::size_t i = 0; i < 3; ++i) {
     const int axis = role.axis[i];
     f.from_end[i] = static_cast<std::int8_t>(axis < 0 ? 3 - static_cast<int>(i) : rank - axis);
-    f.extent[i] = axis < 0 ? 1 : o.dim[static_cast<std::size_t>(axis)];
+    const bool is_void_blob = role.is_interleaved && std::find(o.dim.begin(), o.dim.end(), 0) != o.dim.end();
+    f.extent[i] = is_void_blob ? 0 : axis < 0 ? 1 : o.dim[static_cast<std::size_t>(axis)];
     f.stride[i] = axis < 0 ? 0 : o.stride[static_cast<std::size_t>(axis)];
   }
   return f;
@@ -60,8 +64,14 @@ class Builder {
  private:
   static bool is_matrix(const RoleFact& f) { return f.kind == RoleKind::a || f.kind == RoleKind::b; }
   static bool is_aux(const RoleFact& f) { return f.kind == RoleKind::aux || f.kind == RoleKind::host_scalar; }
-  static bool is_stored(const RoleFact& f) { return f.kind == RoleKind::output || f.kind == RoleKind::reduction; }
-  static bool any(const RoleFact&) { return true; }
+  static bool is_scale(const RoleFact& f) { return f.block > 0; }
+  static bool is_output_scale(const RoleFact& f) { return f.kind == RoleKind::output_scale; }
+  static bool is_dense_output(const RoleFact& f) { return f.kind == RoleKind::output || f.kind == RoleKind::reduction; }
+  static bool is_stored(const RoleFact& f) { return is_dense_output(f) || is_output_scale(f); }
+  /// Bound before the live extents are known, which are read from them.
+  static bool is_early(const RoleFact& f) { return !is_aux(f) && !is_scale(f); }
+  static bool is_plain_scale(const RoleFact& f) { return is_scale(f) && !f.is_interleaved; }
+  static bool is_blob(const RoleFact& f) { return f.is_interleaved; }
 
   void add(Rule rule, CheckKind kind, std::size_t role, std::size_t other = 0, int a = 0, int b = 1) {
     r_.checks.push_back({rule, kind, static_cast<std::uint8_t>(role), static_cast<std::uint8_t>(other),
@@ -84,7 +94,7 @@ class Builder {
     for (std::size_t i = 0; i < r_.operands.size(); ++i) add(Rule::call_null, CheckKind::present, i);
     for (std::size_t i = 0; i < r_.operands.size(); ++i)
       if (r_.operands[i].is_output) add(Rule::call_read_only, CheckKind::writable, i);
-    each_role([](const RoleFact& f) { return !is_aux(f); }, Rule::call_rank, CheckKind::rank);
+    each_role(is_early, Rule::call_rank, CheckKind::rank);
     for (std::size_t i = 0; i < r_.operands.size(); ++i) add(Rule::call_operand_device, CheckKind::device, i);
     for (std::size_t i = 0; i < r_.operands.size(); ++i) add(Rule::call_dtype, CheckKind::dtype, i);
   }
@@ -95,12 +105,15 @@ class Builder {
     for (const auto& [role, m] : q_.matrix)
       if (m.modulus > 1)
         add(Rule::call_modulus, CheckKind::modulus, static_cast<std::size_t>(role), 0, m.k_major ? 2 : 1, m.modulus);
-    each_role([](const RoleFact& f) { return !is_aux(f); }, Rule::call_stride, CheckKind::stride_sign);
+    each_role(is_early, Rule::call_stride, CheckKind::stride_sign);
     for (const auto& [role, m] : q_.matrix)
       if (m.stride_multiple > 1)
         add(Rule::call_outer_stride, CheckKind::outer_stride, static_cast<std::size_t>(role), m.stride_limit ? 1 : 0,
             m.k_major ? 2 : 1, m.stride_multiple);
-    each_role([](const RoleFact& f) { return !is_aux(f); }, Rule::call_overflow, CheckKind::reach);
+    each_role(is_early, Rule::call_overflow, CheckKind::reach);
+    for (std::size_t i = 0; i < r_.roles.size(); ++i)
+      if (is_early(r_.roles[i]) && r_.operands[r_.roles[i].operand].dtype == DataType::fp4_e2m1)
+        add(Rule::call_packed, CheckKind::packed, i);
   }
 
   void extents() {
@@ -109,16 +122,22 @@ class Builder {
     each_role(is_matrix, Rule::call_extent, CheckKind::extents, 1);
     for (std::size_t i = 0; i < r_.roles.size(); ++i)
       if (is_matrix(r_.roles[i])) add(Rule::call_alignment, CheckKind::alignment, i, 0, 0, alignment_of(i));
-    each_role(is_stored, Rule::call_output_extent, CheckKind::extents, 0);
+    each_role(is_dense_output, Rule::call_output_extent, CheckKind::extents, 0);
+    each_role(is_output_scale, Rule::call_block_divides, CheckKind::blocks);
     for (std::size_t i = 0; i < r_.roles.size(); ++i)
-      if (is_stored(r_.roles[i])) add(Rule::call_alignment, CheckKind::alignment, i, 0, 0, alignment_of(i));
-    each_role([](const RoleFact& f) { return !is_aux(f); }, Rule::call_span, CheckKind::span);
+      if (is_dense_output(r_.roles[i])) add(Rule::call_alignment, CheckKind::alignment, i, 0, 0, alignment_of(i));
+    each_role(is_early, Rule::call_span, CheckKind::span);
     each_role(is_aux, Rule::call_aux_extent, CheckKind::aux);
     each_role(is_aux, Rule::call_stride, CheckKind::stride_sign);
     each_role(is_aux, Rule::call_overflow, CheckKind::reach);
     for (std::size_t i = 0; i < r_.roles.size(); ++i)
       if (is_aux(r_.roles[i])) add(Rule::call_alignment, CheckKind::alignment, i, 0, 0, alignment_of(i));
     each_role(is_aux, Rule::call_span, CheckKind::span);
+    each_role(is_scale, Rule::call_scale_extent, CheckKind::scale);
+    each_role(is_plain_scale, Rule::call_stride, CheckKind::stride_sign);
+    each_role(is_plain_scale, Rule::call_overflow, CheckKind::reach);
+    each_role(is_blob, Rule::call_scale_size, CheckKind::scale_size);
+    each_role(is_scale, Rule::call_span, CheckKind::span);
   }
 
   void outputs() {
@@ -132,7 +151,7 @@ class Builder {
         add(Rule::call_overlap, CheckKind::overlap, i, j);
       }
     }
-    each_role(is_stored, Rule::call_output_alias, CheckKind::injective);
+    each_role([](const RoleFact& f) { return is_stored(f) && !f.is_interleaved; }, Rule::call_output_alias, CheckKind::injective);
   }
 
   const Requirements& q_;

@@ -1,6 +1,8 @@
 #pragma once
 #include <algorithm>
+#include <utility>
 
+#include "numeric/block_scale.hpp"
 #include "recipe/recipe.hpp"
 
 /// The one evaluator of the list of checks. `Report` decides what a failed check means:
@@ -149,7 +151,7 @@ inline bool disjoint(const RoleView& x, const RoleView& y) noexcept {
 /// Two stored roles of one layout that together are one tensor with one more axis, of extent 2, and no two elements in one place.
 inline bool interleaved(const RoleFact& f, const RoleView& x, const RoleFact& g, const RoleView& y) noexcept {
   const auto is_stored = [](const RoleFact& r) { return r.kind == RoleKind::output || r.kind == RoleKind::reduction; };
-  if (!is_stored(f) || !is_stored(g) || f.slot_bytes != g.slot_bytes) return false;
+  if (!is_stored(f) || !is_stored(g) || f.slot_bytes != g.slot_bytes || f.is_packed || g.is_packed) return false;
   for (int i = 0; i < 3; ++i)
     if (x.extent[i] != y.extent[i] || (x.extent[i] > 1 && x.stride[i] != y.stride[i])) return false;
   const std::int64_t bytes = x.data < y.data ? y.data - x.data : x.data - y.data;
@@ -157,6 +159,42 @@ inline bool interleaved(const RoleFact& f, const RoleView& x, const RoleFact& g,
   const std::int64_t extent[4] = {x.extent[0], x.extent[1], x.extent[2], 2};
   const std::int64_t stride[4] = {x.stride[0], x.stride[1], x.stride[2], bytes / f.slot_bytes};
   return is_injective_in_some_order(extent, stride, 4);
+}
+
+/// Elements of a dense run in any order of axes; −1 where there are gaps or repeats, or extents that mean nothing.
+inline std::int64_t dense_elements(const TensorView& v) noexcept {
+  std::int64_t elements = 1, last = 0;
+  bool over = v.rank < 1 || v.rank > kMaxRank, none = false;
+  for (std::size_t i = 0; !over && i < static_cast<std::size_t>(v.rank); ++i) {
+    over = v.extent[i] < 0;
+    none |= v.extent[i] == 0;
+  }
+  if (over || none) return over ? -1 : 0;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(v.rank); ++i) {
+    if (v.extent[i] == 1) continue;
+    std::int64_t step = 0;
+    over |= v.stride[i] < 0 || __builtin_mul_overflow(elements, v.extent[i], &elements) ||
+            __builtin_mul_overflow(v.extent[i] - 1, v.stride[i], &step) || __builtin_add_overflow(last, step, &last);
+  }
+  return over || last != elements - 1 ? -1 : elements;
+}
+
+/// (batch, rows, blocks) of the scales of a role under the live extents.
+inline void scale_extents(const RoleFact& f, const std::int64_t (&live)[5], std::int64_t (&out)[3]) noexcept {
+  for (std::size_t i = 0; i < 3; ++i) out[i] = live[static_cast<std::size_t>(f.symbol[i])];
+  out[2] = numeric::scale_columns(out[2], f.block);
+}
+
+/// Plain scales, whose axes lie as those of their matrix: their extents are the wanted ones, unit axes left out or not.
+inline bool bind_scale(const RoleFact& f, const std::int64_t (&want)[3], const TensorView& v, RoleView& out) noexcept {
+  const bool swapped = f.from_end[1] < f.from_end[2];  // blocks before rows
+  const std::int64_t declared[3] = {want[0], want[swapped ? 2 : 1], want[swapped ? 1 : 2]};
+  if (v.rank < 0 || v.rank > kMaxRank || !bind_aux(declared, v, out)) return false;
+  if (swapped) {
+    std::swap(out.extent[1], out.extent[2]);
+    std::swap(out.stride[1], out.stride[2]);
+  }
+  return true;
 }
 
 }  // namespace detail
@@ -388,6 +426,78 @@ Status evaluate(const Recipe& r, const Check* list, const Launcher& launcher, co
               return Words{"shape " + extents_text(v), extents_text(want, f, v) + " or the same without its unit axes"};
             });
         } while (more(CheckKind::aux));
+        break;
+      case CheckKind::packed:
+        do {
+          RoleView& v = roles[c->role];
+          const bool paired = (v.stride[2] == 1 || v.extent[2] <= 1) && v.extent[2] % 2 == 0 &&
+                              (v.extent[0] <= 1 || v.stride[0] % 2 == 0) && (v.extent[1] <= 1 || v.stride[1] % 2 == 0);
+          if (!paired && !is_void(v)) [[unlikely]]
+            return fail([&] {
+              const RoleFact& f = facts[c->role];
+              const TensorView& u = views[f.operand];
+              return Words{"shape " + extents_text(u) + " with strides " + strides_text(u),
+                           "stride 1 along an even " + axis_text(f, 2) + " and even strides along the other axes"};
+            });
+          v.reach = (v.reach + 1) / 2;
+        } while (more(CheckKind::packed));
+        break;
+      case CheckKind::blocks:
+        do {
+          const RoleFact& f = facts[c->role];
+          const std::int64_t extent = live_of(f, 2);
+          if (extent % f.block != 0) [[unlikely]]
+            return fail([&] {
+              return Words{(f.symbol[2] == Symbol::m ? "M = " : "N = ") + std::to_string(extent),
+                           "a multiple of " + std::to_string(f.block)};
+            });
+        } while (more(CheckKind::blocks));
+        break;
+      case CheckKind::scale:
+        do {
+          const RoleFact& f = facts[c->role];
+          const TensorView& v = views[f.operand];
+          RoleView& out = roles[c->role];
+          std::int64_t want[3];
+          scale_extents(f, b.live, want);
+          bool fits = true;
+          if (f.is_interleaved) {
+            out.data = static_cast<char*>(v.data);
+            for (std::size_t i = 0; i < 3; ++i) {
+              out.extent[i] = want[i];
+              out.stride[i] = 0;
+            }
+            fits = v.is_bare() || dense_elements(v) >= 0;
+          } else if (v.is_bare()) {
+            bind_declared(f, v.data, out);
+            for (std::size_t i = 0; i < 3; ++i) fits &= f.extent[i] == want[i];
+          } else {
+            fits = bind_scale(f, want, v, out);
+          }
+          if (!fits) [[unlikely]]
+            return fail([&] {
+              if (f.is_interleaved)
+                return Words{"shape " + extents_text(v) + " with strides " + strides_text(v), "a dense run of rank 1 or more"};
+              const bool swapped = f.from_end[1] < f.from_end[2];
+              const std::int64_t declared[3] = {want[0], want[swapped ? 2 : 1], want[swapped ? 1 : 2]};
+              return Words{"shape " + extents_text(v),
+                           extents_text(declared, f, v) + " for blocks of " + std::to_string(f.block)};
+            });
+        } while (more(CheckKind::scale));
+        break;
+      case CheckKind::scale_size:
+        do {
+          const TensorView& u = views[facts[c->role].operand];
+          RoleView& v = roles[c->role];
+          v.reach = numeric::scale_blob_bytes({.batches = v.extent[0], .rows = v.extent[1], .columns = v.extent[2]});
+          if (!u.is_bare() && dense_elements(u) < v.reach) [[unlikely]]
+            return fail([&] {
+              return Words{std::to_string(dense_elements(u)) + " bytes in shape " + extents_text(u),
+                           std::to_string(v.reach) + " bytes: " + std::to_string(v.reach / numeric::kScaleAtomBytes) +
+                               " atoms of 128 by 4 for " + std::to_string(v.extent[1]) + " rows of " +
+                               std::to_string(v.extent[2]) + " scales"};
+            });
+        } while (more(CheckKind::scale_size));
         break;
       case CheckKind::overlap:
         do {

@@ -89,6 +89,10 @@ std::string_view kind_text(CheckKind k) {
     case CheckKind::alignment: return "alignment";
     case CheckKind::span: return "inside the buffer";
     case CheckKind::aux: return "broadcast shape";
+    case CheckKind::packed: return "pairs";
+    case CheckKind::blocks: return "whole blocks";
+    case CheckKind::scale: return "extents of scales";
+    case CheckKind::scale_size: return "bytes of scales";
     case CheckKind::overlap: return "no shared bytes";
     case CheckKind::injective: return "no two elements in one place";
     case CheckKind::grid: return "tiles below 2^31";

@@ -39,6 +39,10 @@ enum class CheckKind : std::uint8_t {
   alignment,     ///< role: address is a multiple of `b`
   span,          ///< role: reach within the observed bytes
   aux,           ///< role: extents without unit axes are those of its broadcast shape; binds the role's view
+  packed,        ///< role of fp4: pairs along canonical axis 2, even strides; halves the reach
+  blocks,        ///< role of scales of an output: the live extent along its blocks is whole blocks
+  scale,         ///< role: plain scales have their extents, interleaved ones are a dense run; binds the role's view
+  scale_size,    ///< role: interleaved scales have the bytes of all their atoms
   overlap,       ///< role and role `other`: byte ranges are disjoint
   injective,     ///< role: no two elements in one place
   grid,          ///< tiles of the live extents are below 2^31
@@ -60,7 +64,10 @@ struct Check {
 struct RoleFact {
   RoleKind kind = RoleKind::a;
   std::uint8_t operand = 0;
-  std::uint8_t slot_bytes = 0;  ///< bytes of one stored element
+  std::uint8_t slot_bytes = 0;  ///< bytes of one stored element; of fp4 of a pair
+  bool is_packed = false;       ///< fp4
+  bool is_interleaved = false;  ///< scales in atoms
+  std::int32_t block = 0;       ///< of scales: elements that share one
   std::array<Symbol, 3> symbol{};
   std::array<std::int8_t, 3> from_end{};           ///< canonical axis i is axis rank − from_end[i] of a buffer in declared order
   std::array<std::int64_t, 3> extent{}, stride{};  ///< as declared, canonical axes; what a bare address means

@@ -68,7 +68,8 @@ std::string draw(const graph::GraphData& g, const PlanList& plans) {
       else
         s += fmt::format("  t{} -> n{};\n", input, i);
     }
-    if (!g.tensors[static_cast<std::size_t>(n.output)].is_virtual) s += fmt::format("  n{} -> t{};\n", i, n.output);
+    for (const int result : {n.output, n.scale})
+      if (result >= 0 && !g.tensors[static_cast<std::size_t>(result)].is_virtual) s += fmt::format("  n{} -> t{};\n", i, result);
   }
   return s + "}\n";
 }

@@ -50,15 +50,19 @@ std::string graph_text(const graph::GraphData& g) {
                                       : "output";
     s += fmt::format("  {:8} {} #{} {} {} strides {}", what, label_of(t), t.uid, name_of(t.dtype), graph::text_of(t.dim),
                      graph::text_of(t.stride));
+    if (t.reordering != TensorReordering::none) s += fmt::format(" {}", graph::name_of(t.reordering));
     s += t.value ? fmt::format(" = {}\n", *t.value) : "\n";
   }
   for (const int i : g.order) {
     const graph::NodeData& n = g.nodes[static_cast<std::size_t>(i)];
-    s += fmt::format("  {} {}", label_of(g.tensors[static_cast<std::size_t>(n.output)]), "= ");
+    s += fmt::format("  {}", label_of(g.tensors[static_cast<std::size_t>(n.output)]));
+    if (n.scale >= 0) s += fmt::format(", {}", label_of(g.tensors[static_cast<std::size_t>(n.scale)]));
+    s += " = ";
     s += n.kind == graph::NodeKind::reduction ? fmt::format("reduction {}(", name_of(n.reduction))
                                               : fmt::format("{}(", kind_of(n));
     for (std::size_t k = 0; k < n.inputs.size(); ++k)
       s += (k ? ", " : "") + label_of(g.tensors[static_cast<std::size_t>(n.inputs[k])]);
+    if (n.block > 0) s += fmt::format(", blocks of {} along axis {}", n.block, n.block_axis);
     s += fmt::format(") in {}\n", name_of(n.compute));
   }
   return s;
@@ -85,6 +89,8 @@ Json json_report(const Graph& graph, const PlanList& plans, const CompiledPlan& 
     Json one{{"name", n.name}, {"op", kind_of(n)}, {"compute_data_type", name_of(n.compute)}};
     for (const int input : n.inputs) one["inputs"].push_back(g.tensors[static_cast<std::size_t>(input)].uid);
     one["output"] = g.tensors[static_cast<std::size_t>(n.output)].uid;
+    if (n.scale >= 0) one["scale"] = g.tensors[static_cast<std::size_t>(n.scale)].uid;
+    if (n.block > 0) one["block"] = {{"size", n.block}, {"axis", n.block_axis}};
     j["nodes"].push_back(std::move(one));
   }
   j["chain"] = nullptr;

@@ -36,8 +36,6 @@ std::uint64_t mix(std::uint64_t x) {
 }
 double unit(std::uint64_t bits) { return (static_cast<double>(bits >> 11) + 0.5) * 0x1p-53; }  // in (0, 1)
 
-void put(std::byte* slot, DataType t, double v) { numeric::from_float(static_cast<float>(v), slot, t); }
-
 }  // namespace
 
 std::int64_t HostArray::elements() const {
@@ -46,13 +44,14 @@ std::int64_t HostArray::elements() const {
   return n;
 }
 
-std::int64_t HostArray::offset(std::int64_t index) const {
+std::int64_t HostArray::offset(std::int64_t index) const { return numeric::byte_offset(place(index), dtype); }
+std::int64_t HostArray::place(std::int64_t index) const {
   std::int64_t at = 0;
   for (std::size_t i = dim.size(); i-- > 0;) {
     at += index % dim[i] * stride[i];
     index /= dim[i];
   }
-  return at * bytes_of(dtype);
+  return at;
 }
 
 TensorView HostArray::view() {
@@ -72,7 +71,15 @@ double HostArray::value(std::int64_t index) const {
     std::memcpy(&v, at(index), sizeof v);
     return v;
   }
+  if (dtype == DataType::fp4_e2m1) return static_cast<double>(numeric::fp4_to_float(data.data(), place(index)));
   return static_cast<double>(numeric::to_float(at(index), dtype));
+}
+
+void HostArray::set(std::int64_t index, double v) {
+  if (dtype == DataType::fp4_e2m1)
+    numeric::fp4_from_float(static_cast<float>(v), data.data(), place(index));
+  else
+    numeric::from_float(static_cast<float>(v), at(index), dtype);
 }
 
 HostArray make_array(DataType dtype, std::vector<std::int64_t> dim, std::vector<std::int64_t> stride, const std::string& who) {
@@ -82,7 +89,7 @@ HostArray make_array(DataType dtype, std::vector<std::int64_t> dim, std::vector<
     if (a.dim[i] == 0) return a;
     reach += (a.dim[i] - 1) * a.stride[i];  // the description was checked: fits 63 bits, also in bytes
   }
-  const std::int64_t bytes = reach * bytes_of(dtype);
+  const std::int64_t bytes = dtype == DataType::fp4_e2m1 ? (reach + 1) / 2 : reach * bytes_of(dtype);
   const std::int64_t memory = std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   if (bytes > memory)
     throw broken(Rule::tool_memory, who, fmt::format("{} bytes", bytes), fmt::format("at most the {} of this machine", memory));
@@ -124,7 +131,7 @@ void fill(HostArray& a, Filling how, std::uint64_t seed, std::uint64_t stream) {
       v = std::sqrt(-2 * std::log(unit(bits))) * std::cos(6.283185307179586 * unit(mix(bits)));
       if (is_integer(a.dtype)) v *= 4;
     }
-    put(a.at(i), a.dtype, v);
+    a.set(i, v);
   }
 }
 

@@ -17,14 +17,16 @@ struct HostArray {
 
   std::int64_t elements() const;
   TensorView view();
-  /// Address of the element with this number in row-major order.
+  /// Address of the element with this number in row-major order; of fp4 the byte that it shares.
   const std::byte* at(std::int64_t index) const { return data.data() + offset(index); }
   std::byte* at(std::int64_t index) { return data.data() + offset(index); }
   /// The element as a number; every type that is served is exact in a double, int64 beyond 2^53 apart.
   double value(std::int64_t index) const;
+  void set(std::int64_t index, double v);
 
  private:
   std::int64_t offset(std::int64_t index) const;  ///< bytes
+  std::int64_t place(std::int64_t index) const;   ///< elements
 };
 
 /// Every byte set, so that what is never written shows: 0xFF is a NaN in the floating types.

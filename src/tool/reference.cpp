@@ -187,8 +187,10 @@ class Evaluator {
         out = product(n, progress);
       else if (n.kind == NodeKind::pointwise)
         out = pointwise(n);
-      else
+      else if (n.kind == NodeKind::reduction)
         out = reduce(n);
+      else
+        open(n);
       for (Ball& b : out) b = rounded(tensor(n.output).dtype, b);
     }
   }
@@ -201,6 +203,13 @@ class Evaluator {
     std::int64_t n = 1;
     for (const std::int64_t e : dim) n *= e;
     return n;
+  }
+
+  /// Scales of blocks are not evaluated: everything behind them is open.
+  void open(const NodeData& n) {
+    for (const int result : {n.output, n.scale})
+      if (result >= 0)
+        values_[static_cast<std::size_t>(result)].assign(static_cast<std::size_t>(count(tensor(result).dim)), kAnything);
   }
 
   std::int64_t work() const {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "oracle/block_scale.hpp"
 #include "oracle/memory.hpp"
 
 namespace oracle {
@@ -76,6 +77,17 @@ std::vector<Comparison> compare_outputs(const Graph& graph, const std::vector<Re
     const Tensor& t = graph.tensors[i];
     if (!t.is_output || !t.memory) continue;
     Memory memory = *t.memory;
+    if (t.is_interleaved) {
+      Comparison c;
+      c.tensor = t.name;
+      for (const Node& node : graph.nodes)
+        if (node.scale == static_cast<int>(i)) {
+          const std::size_t rank = graph.tensors[static_cast<std::size_t>(node.output)].dims.size();
+          c.problem = blob_fault(t, results.at(i), node.block_axis + results.at(i).dims.size() - rank);
+        }
+      all.push_back(std::move(c));
+      continue;
+    }
     if (memory.bare) {
       memory.dims = t.dims;
       memory.strides = t.strides;

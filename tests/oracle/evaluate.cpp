@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "oracle/block_scale.hpp"
 #include "oracle/memory.hpp"
 #include "oracle/nodes.hpp"
 
@@ -14,7 +15,7 @@ using Dims = std::vector<std::int64_t>;
 
 const Node* producer_of(const Graph& graph, int tensor) {
   for (const Node& node : graph.nodes)
-    if (node.output == tensor) return &node;
+    if (node.output == tensor || node.scale == tensor) return &node;
   return nullptr;
 }
 
@@ -53,6 +54,7 @@ Extent extent_of(const Graph& graph, int tensor, bool live, std::size_t depth = 
     if (b.kernel_order) std::swap(db[1], db[2]);
     return {{da[0] == 1 ? db[0] : da[0], da[1], db[2]}, false};
   }
+  if (node->kind == NodeKind::dequantize || node->kind == NodeKind::quantize) return r;
   for (std::size_t i = 1; i < node->inputs.size(); ++i) {
     const Extent other = extent_of(graph, node->inputs[i], live, depth + 1);
     r.dims = broadcast(r.dims, other.dims);
@@ -73,8 +75,16 @@ bool feeds_product(const Graph& graph, int tensor, std::size_t depth = 0) {
   for (const Node& node : graph.nodes) {
     if (std::find(node.inputs.begin(), node.inputs.end(), tensor) == node.inputs.end()) continue;
     if (node.kind == NodeKind::matmul) return true;
-    if (node.kind == NodeKind::pointwise && feeds_product(graph, node.output, depth + 1)) return true;
+    if ((node.kind == NodeKind::pointwise || node.kind == NodeKind::dequantize) && feeds_product(graph, node.output, depth + 1))
+      return true;
   }
+  return false;
+}
+
+/// Scales are read with the data that they belong to.
+bool is_scale_of_data(const Graph& graph, int tensor) {
+  for (const Node& node : graph.nodes)
+    if (node.kind == NodeKind::dequantize && node.inputs.at(1) == tensor) return true;
   return false;
 }
 
@@ -141,8 +151,20 @@ Result pointwise(const Node& node, const Tensor& out, const std::vector<const Re
   return r;
 }
 
+/// The axis of blocks where the evaluated tensor has another rank than the declared one.
+std::size_t axis_of(const Node& node, const Tensor& declared, const Result& r) {
+  return node.block_axis + r.dims.size() - declared.dims.size();
+}
+
 Result evaluate_node(const Graph& graph, const Node& node, const std::vector<Result>& done, const Options& options) {
   const Tensor& out = graph.tensors[static_cast<std::size_t>(node.output)];
+  if (node.kind == NodeKind::dequantize) {
+    const Tensor& scale = graph.tensors[static_cast<std::size_t>(node.inputs.at(1))];
+    Result r = dequantised(done[static_cast<std::size_t>(node.inputs[0])], scale, node.block,
+                           axis_of(node, out, done[static_cast<std::size_t>(node.inputs[0])]));
+    for (Bound& v : r.elements) v = rounded(out.format, v);
+    return r;
+  }
   std::vector<const Result*> inputs;
   for (int i : node.inputs) inputs.push_back(&done[static_cast<std::size_t>(i)]);
   Result r;
@@ -221,7 +243,7 @@ std::vector<Result> evaluate(const Graph& graph, const Options& options) {
     for (int i : node.inputs) needed.at(static_cast<std::size_t>(i)) = true;
   for (std::size_t i = 0; i < graph.tensors.size(); ++i) {
     if (!needed[i] || producer_of(graph, static_cast<int>(i)) != nullptr) continue;
-    done[i] = read_input(graph, static_cast<int>(i));
+    if (!is_scale_of_data(graph, static_cast<int>(i))) done[i] = read_input(graph, static_cast<int>(i));
     ready[i] = true;
   }
   std::vector<bool> evaluated(graph.nodes.size(), false);
@@ -232,7 +254,17 @@ std::vector<Result> evaluate(const Graph& graph, const Options& options) {
       const bool can =
           std::all_of(node.inputs.begin(), node.inputs.end(), [&](int i) { return ready[static_cast<std::size_t>(i)]; });
       if (evaluated[n] || !can) continue;
-      done[static_cast<std::size_t>(node.output)] = evaluate_node(graph, node, done, options);
+      if (node.kind == NodeKind::quantize) {
+        const auto format = [&](int t) { return graph.tensors[static_cast<std::size_t>(t)].format; };
+        const Result& source = done[static_cast<std::size_t>(node.inputs[0])];
+        const Tensor& out = graph.tensors[static_cast<std::size_t>(node.output)];
+        Quantised q = quantised(source, node.block, axis_of(node, out, source), format(node.output), format(node.scale));
+        done[static_cast<std::size_t>(node.output)] = std::move(q.data);
+        done[static_cast<std::size_t>(node.scale)] = std::move(q.scale);
+        ready[static_cast<std::size_t>(node.scale)] = true;
+      } else {
+        done[static_cast<std::size_t>(node.output)] = evaluate_node(graph, node, done, options);
+      }
       ready[static_cast<std::size_t>(node.output)] = true;
       evaluated[n] = true;
       --left;

@@ -148,4 +148,29 @@ int Graph::reduce(Reduction mode, int input, Tensor out, Format compute) {
   return at;
 }
 
+int Graph::dequantize(int data, int scale, Tensor out, int block, std::size_t axis) {
+  const int at = add(std::move(out));
+  Node node;
+  node.kind = NodeKind::dequantize;
+  node.inputs = {data, scale};
+  node.output = at;
+  node.block = block;
+  node.block_axis = axis;
+  nodes.push_back(std::move(node));
+  return at;
+}
+
+int Graph::quantize(int input, Tensor data, Tensor scale, int block, std::size_t axis) {
+  const int at = add(std::move(data));
+  Node node;
+  node.kind = NodeKind::quantize;
+  node.inputs = {input};
+  node.output = at;
+  node.scale = add(std::move(scale));
+  node.block = block;
+  node.block_axis = axis;
+  nodes.push_back(std::move(node));
+  return at;
+}
+
 }  // namespace oracle

@@ -11,7 +11,7 @@
 
 namespace oracle {
 
-enum class NodeKind { matmul, pointwise, reduction };
+enum class NodeKind { matmul, pointwise, reduction, dequantize, quantize };
 
 /// Ports in the order of `Node::inputs`: binary {x, y}; binary_select {input0, input1, mask}; every backward mode {loss, x}.
 enum class Pointwise {
@@ -96,6 +96,7 @@ struct Tensor {
   Format format = Format::fp32;
   bool is_virtual = false;
   bool is_output = false;
+  bool is_interleaved = false;   ///< scales in atoms of 128 rows by 4 columns: a blob, whatever its extents say
   std::optional<double> value;   ///< scalar that is part of the graph; no memory then
   bool is_host_scalar = false;   ///< scalar handed over by each call, in host memory whatever the engine
   std::optional<Memory> memory;  ///< inputs of a call
@@ -119,6 +120,9 @@ struct Node {
   int output = -1;
   Format compute = Format::fp32;  ///< fp32 | tf32 | int32
   Attributes attributes;
+  int scale = -1;              ///< quantize: the second output; a dequantize reads {data, scale}
+  int block = 0;               ///< of the two: elements that share a scale
+  std::size_t block_axis = 0;  ///< of the data as declared
   std::string name;
 };
 
@@ -132,6 +136,9 @@ struct Graph {
   int product(int a, int b, Tensor c, Format compute = Format::fp32);
   int apply(Pointwise mode, std::vector<int> inputs, Tensor out, Attributes attributes = {}, Format compute = Format::fp32);
   int reduce(Reduction mode, int input, Tensor out, Format compute = Format::fp32);
+  int dequantize(int data, int scale, Tensor out, int block, std::size_t axis);
+  /// The tensor of scales is the one behind the answered one.
+  int quantize(int input, Tensor data, Tensor scale, int block, std::size_t axis);
 };
 
 /// Row-major strides of a dense tensor.

@@ -1,6 +1,7 @@
 #include "oracle/judge.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <optional>
 #include <utility>
@@ -12,16 +13,17 @@ namespace {
 using Dims = std::vector<std::int64_t>;
 
 /// How a tensor takes part. One tensor may have several roles.
-enum class Role { first, second, aux, dense, reduction };
+enum class Role { first, second, aux, dense, reduction, scale, made_scale };
 
 struct Part {
   int tensor;
   Role role;
+  int node = -1;  // of scales: the node that reads or makes them
 };
 
 int maker_of(const Graph& graph, int tensor) {
   for (std::size_t n = 0; n < graph.nodes.size(); ++n)
-    if (graph.nodes[n].output == tensor) return static_cast<int>(n);
+    if (graph.nodes[n].output == tensor || graph.nodes[n].scale == tensor) return static_cast<int>(n);
   return -1;
 }
 
@@ -40,6 +42,8 @@ bool is_input(const Graph& graph, int tensor) { return maker_of(graph, tensor) <
 int root_of(const Graph& graph, int tensor, std::set<int>& scalars) {
   for (std::size_t guard = 0; guard <= graph.nodes.size(); ++guard) {
     const int maker = maker_of(graph, tensor);
+    if (maker >= 0 && graph.nodes[static_cast<std::size_t>(maker)].kind == NodeKind::dequantize)
+      return graph.nodes[static_cast<std::size_t>(maker)].inputs[0];
     if (maker < 0 || graph.nodes[static_cast<std::size_t>(maker)].kind != NodeKind::pointwise) return tensor;
     const std::vector<int>& inputs = graph.nodes[static_cast<std::size_t>(maker)].inputs;
     int next = inputs[0];
@@ -54,10 +58,10 @@ int root_of(const Graph& graph, int tensor, std::set<int>& scalars) {
 
 std::vector<Part> parts_of(const Graph& graph) {
   std::vector<Part> parts;
-  const auto put = [&](int tensor, Role role) {
+  const auto put = [&](int tensor, Role role, int node = -1) {
     for (const Part& p : parts)
-      if (p.tensor == tensor && p.role == role) return;
-    parts.push_back({tensor, role});
+      if (p.tensor == tensor && p.role == role && p.node == node) return;
+    parts.push_back({tensor, role, node});
   };
   std::set<int> prologue, scalars;
   for (const Node& node : graph.nodes) {
@@ -70,12 +74,14 @@ std::vector<Part> parts_of(const Graph& graph) {
         const Node& maker = graph.nodes[static_cast<std::size_t>(maker_of(graph, t))];
         int next = maker.inputs[0];
         for (int i : maker.inputs)
-          if (!all_ones(graph.tensors[static_cast<std::size_t>(i)].dims)) next = i;
+          if (maker.kind == NodeKind::pointwise && !all_ones(graph.tensors[static_cast<std::size_t>(i)].dims)) next = i;
         t = next;
       }
     }
   }
   for (int t : scalars) put(t, Role::aux);
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n)
+    if (graph.nodes[n].kind == NodeKind::dequantize) put(graph.nodes[n].inputs[1], Role::scale, static_cast<int>(n));
   for (const Node& node : graph.nodes) {
     if (node.kind == NodeKind::matmul || prologue.count(node.output)) continue;
     for (int i : node.inputs)
@@ -84,6 +90,8 @@ std::vector<Part> parts_of(const Graph& graph) {
   for (const Node& node : graph.nodes)
     if (graph.tensors[static_cast<std::size_t>(node.output)].is_output)
       put(node.output, node.kind == NodeKind::reduction ? Role::reduction : Role::dense);
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n)
+    if (graph.nodes[n].kind == NodeKind::quantize) put(graph.nodes[n].scale, Role::made_scale, static_cast<int>(n));
   std::erase_if(parts, [&](const Part& p) { return graph.tensors[static_cast<std::size_t>(p.tensor)].value.has_value(); });
   return parts;
 }
@@ -116,8 +124,7 @@ bool count_fits(const Dims& dims) {
 }
 
 bool is_byte_carrier(Format declared, Format given) {
-  return given == Format::uint8 &&
-         (declared == Format::e4m3 || declared == Format::e5m2 || declared == Format::e8m0 || declared == Format::e2m1);
+  return given == Format::uint8 && (declared == Format::e4m3 || declared == Format::e5m2 || declared == Format::e8m0);
 }
 
 /// A matrix with its axes as (batch, M or N, K), an output as (batch, M, N).
@@ -201,7 +208,11 @@ class Court {
   }
 
  private:
-  static bool is_output(const Part& p) { return p.role == Role::dense || p.role == Role::reduction; }
+  static bool is_output(const Part& p) {
+    return p.role == Role::dense || p.role == Role::reduction || p.role == Role::made_scale;
+  }
+  static bool is_scale(const Part& p) { return p.role == Role::scale || p.role == Role::made_scale; }
+  bool is_blob(const Part& p) const { return is_scale(p) && tensor(p.tensor).is_interleaved; }
   const Tensor& tensor(int i) const { return graph_.tensors[static_cast<std::size_t>(i)]; }
   void fault(const std::string& rule, int i) {
     const Tensor& t = tensor(i);
@@ -226,6 +237,7 @@ class Court {
         fault("missing", p.tensor);
       } else if (at->second.bare) {
         Buffer& b = at->second;
+        bare_.insert(p.tensor);
         b = {.address = b.address,
              .format = tensor(p.tensor).format,
              .dims = tensor(p.tensor).dims,
@@ -248,7 +260,7 @@ class Court {
     bool walks_back = false;
     bool only_aux = true;
     for (const Part& q : parts_)
-      if (q.tensor == p.tensor && q.role != Role::aux) only_aux = false;
+      if (q.tensor == p.tensor && q.role != Role::aux && !is_scale(q)) only_aux = false;
     if (!only_aux && b.dims.size() != 2 && b.dims.size() != 3) {
       fault("rank", p.tensor);
       sound = false;
@@ -260,7 +272,7 @@ class Court {
         fault("extent.negative", p.tensor);
         sound = false;
       }
-      if (b.dims[i] > options_.max_extent) fault("extent.large", p.tensor);
+      if (b.dims[i] > options_.max_extent && !is_scale(p)) fault("extent.large", p.tensor);
     }
     const bool empty = is_empty(b);
     for (std::size_t i = 0; i < b.dims.size(); ++i)
@@ -272,15 +284,80 @@ class Court {
     if (b.read_only && maker_of(graph_, p.tensor) >= 0) fault("read_only", p.tensor);
     if (!sound) return;
     sound_.insert(p.tensor);
+    if (is_blob(p)) return;  // what counts are its bytes, which follow from the live extents
     if (empty || walks_back) return;
     if (!count_fits(b.dims) || !bytes_reached(b)) {
       fault("overflow", p.tensor);
       return;
     }
     sized_.insert(p.tensor);
+    if (t.format == Format::e2m1 && !is_paired(p, b)) fault("packed", p.tensor);
     const auto width = static_cast<std::uint64_t>(std::max(1, bits_of(t.format) / 8));
     if (b.address % width != 0) fault("alignment", p.tensor);
     if (b.observed_bytes >= 0 && *bytes_reached(b) > b.observed_bytes) fault("span", p.tensor);
+  }
+
+  /// fp4: K of a matrix and N of an output hold whole bytes, and every other step is one of whole bytes.
+  static bool is_paired(const Part& p, const Buffer& b) {
+    std::size_t axis = b.dims.size() - 1;
+    if (p.role == Role::second && !b.kernel_order) --axis;
+    if (b.dims[axis] % 2 != 0 || (b.dims[axis] > 1 && b.strides[axis] != 1)) return false;
+    for (std::size_t i = 0; i < b.dims.size(); ++i)
+      if (i != axis && b.dims[i] > 1 && b.strides[i] % 2 != 0) return false;
+    return true;
+  }
+
+  /// Scales against the live extents: plain ones by their extents, a blob by its bytes.
+  void fit_scale(const Part& p, const Domain& live) {
+    const Node& node = graph_.nodes[static_cast<std::size_t>(p.node)];
+    const bool reads = p.role == Role::scale;
+    const int data = reads ? node.inputs[0] : node.output;
+    const std::size_t rank = tensor(data).dims.size();
+    std::size_t axis = node.block_axis + 3 - rank;
+    if (!live.l || !live.m || !live.n || !live.k) return;
+    const std::int64_t batches = three(tensor(data).dims)[0] == 1 ? 1 : *live.l;
+    Dims dims{batches, *live.m, *live.n};
+    if (reads) dims = enters_as_second(node.output) ? Dims{batches, *live.k, *live.n} : Dims{batches, *live.m, *live.k};
+    if (!reads && dims[axis] % node.block != 0) fault("blocks", p.tensor);
+    const std::int64_t blocks = dims[axis] / node.block + (dims[axis] % node.block != 0);
+    dims[axis] = blocks;
+    const Buffer& b = buffers_.at(p.tensor);
+    if (!is_blob(p)) {
+      Dims got = b.dims, want = dims;
+      std::erase(got, 1);
+      std::erase(want, 1);
+      if (got != want) fault("scale.extent", p.tensor);
+      return;
+    }
+    const double rows = static_cast<double>(axis == 2 ? dims[1] : dims[2]);
+    const double need =
+        static_cast<double>(batches) * std::ceil(rows / 128) * 128 * std::ceil(static_cast<double>(blocks) / 4) * 4;
+    double count = 1, last = 0;
+    for (std::size_t i = 0; i < b.dims.size(); ++i) {
+      count *= static_cast<double>(b.dims[i]);
+      if (b.dims[i] > 1) last += static_cast<double>(b.dims[i] - 1) * static_cast<double>(b.strides[i]);
+    }
+    if (b.dims.empty() || (count > 0 && (last != count - 1 || count >= 0x1p63))) fault("scale.extent", p.tensor);
+    if (!is_trusted(p) && count < need) fault("scale.size", p.tensor);
+    if (b.observed_bytes >= 0 && need > static_cast<double>(b.observed_bytes)) fault("span", p.tensor);
+    if (need > 0 && need < 0x1p62) {
+      sized_.insert(p.tensor);
+      blob_bytes_[p.tensor] = static_cast<std::int64_t>(need);
+    }
+  }
+
+  /// A bare address stands for the declaration, whose blob has the bytes that it needs.
+  bool is_trusted(const Part& p) const { return bare_.count(p.tensor) != 0; }
+
+  bool enters_as_second(int tensor) const {
+    for (const Node& node : graph_.nodes)
+      if (node.kind == NodeKind::matmul && node.inputs[0] != tensor && node.inputs[1] == tensor) return true;
+    return false;
+  }
+
+  std::int64_t bytes_of(int tensor, const Buffer& b) const {
+    const auto blob = blob_bytes_.find(tensor);
+    return blob != blob_bytes_.end() ? blob->second : *bytes_reached(b);
   }
 
   Dims find_declared_domain() const {
@@ -326,6 +403,7 @@ class Court {
   }
 
   void fit(const Part& p, const Domain& live) {
+    if (is_scale(p)) return fit_scale(p, live);
     const Buffer& b = buffers_.at(p.tensor);
     const Dims declared = three(tensor(p.tensor).dims);
     if (p.role == Role::first || p.role == Role::second) {
@@ -375,16 +453,16 @@ class Court {
 
   void keep_apart(const Part& p) {
     const Buffer& b = buffers_.at(p.tensor);
-    if (is_empty(b)) return;
+    if (is_empty(b) && !is_blob(p)) return;
     bool zero = false;
     for (std::size_t i = 0; i < b.dims.size(); ++i) zero = zero || (b.dims[i] > 1 && b.strides[i] == 0);
     if (!sized_.count(p.tensor)) return;
-    if (!is_injective(b.dims, b.strides)) fault(zero ? "zero_stride_output" : "alias_output", p.tensor);
+    if (!is_blob(p) && !is_injective(b.dims, b.strides)) fault(zero ? "zero_stride_output" : "alias_output", p.tensor);
     if (b.address == 0) return;
     for (const auto& [other, o] : buffers_) {
       if (other == p.tensor || !sized_.count(other) || o.address == 0) continue;
-      const std::uint64_t end = b.address + static_cast<std::uint64_t>(*bytes_reached(b));
-      const std::uint64_t other_end = o.address + static_cast<std::uint64_t>(*bytes_reached(o));
+      const std::uint64_t end = b.address + static_cast<std::uint64_t>(bytes_of(p.tensor, b));
+      const std::uint64_t other_end = o.address + static_cast<std::uint64_t>(bytes_of(other, o));
       if (b.address < other_end && o.address < end && !are_interleaved(p.tensor, other)) fault("overlap", p.tensor);
     }
   }
@@ -397,6 +475,7 @@ class Court {
   /// Two outputs that are the two halves of one tensor, whose axes besides that one they share.
   bool are_interleaved(int one, int two) const {
     if (!is_stored(one) || !is_stored(two) || bits_of(tensor(one).format) != bits_of(tensor(two).format)) return false;
+    if (bits_of(tensor(one).format) < 8) return false;  // pairs share bytes
     const auto padded = [](const Buffer& b) {
       std::vector<std::pair<std::int64_t, std::int64_t>> axes(3 - b.dims.size(), {1, 0});
       for (std::size_t i = 0; i < b.dims.size(); ++i) axes.emplace_back(b.dims[i], b.dims[i] > 1 ? b.strides[i] : 0);
@@ -418,9 +497,11 @@ class Court {
   const JudgeOptions& options_;
   std::vector<Part> parts_;
   std::map<int, Buffer> buffers_;
-  std::set<int> ranked_;  // tensors whose axes have names
-  std::set<int> sound_;   // tensors whose extents and strides may be read
-  std::set<int> sized_;   // of these, the ones with elements and an end in memory
+  std::set<int> ranked_;                    // tensors whose axes have names
+  std::set<int> sound_;                     // tensors whose extents and strides may be read
+  std::set<int> sized_;                     // of these, the ones with elements and an end in memory
+  std::set<int> bare_;                      // passed as an address alone
+  std::map<int, std::int64_t> blob_bytes_;  // of blobs of scales: all their atoms
   Dims declared_domain_;
   Verdict verdict_;
 };

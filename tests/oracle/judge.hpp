@@ -49,6 +49,7 @@ struct JudgeOptions {
 ///   extent.negative  stride.negative  overflow  extent.large
 ///   extent.batch  extent.m  extent.n  extent.k   operands of the products, against the live L, M, N, K
 ///   extent.output  extent.aux          against the live domain
+///   scale.extent  scale.size  blocks  packed    scales of blocks, axes that are quantised, fp4
 ///   alignment  span  read_only
 ///   zero_stride_output  alias_output   two indices of an output on one element
 ///   major  outer_stride  alignment     what engines that move pieces ask

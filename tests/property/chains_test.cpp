@@ -113,6 +113,34 @@ TEST_P(Chains, AgreeWithTheReference) {
   RecordProperty("generated_calls", std::to_string(cases * kCallsOfACase));
 }
 
+/// Matrices with scales of blocks, and quantised outputs: 20,000 graphs, one call each.
+class BlockScaledChains : public testing::TestWithParam<int> {};
+
+TEST_P(BlockScaledChains, AgreeWithTheReference) {
+  GeneratorOptions options;
+  options.block_scaled = true;
+  options.largest = 290;
+  options.most_work = 20000;
+  options.most_steps = 3;
+  if (const char* only = std::getenv("VERGLAS_CASE")) {
+    if (GetParam() != 0) return;
+    EXPECT_EQ(check_case(std::strtoull(only, nullptr, 10), options, 1), "");
+    return;
+  }
+  const std::int64_t cases = calls_in_all() / kShards;
+  int wrong = 0;
+  for (std::int64_t i = 0; i < cases && wrong < 3; ++i) {
+    const std::uint64_t seed = static_cast<std::uint64_t>(i * kShards + GetParam());
+    const std::string text = check_case(seed, options, 1);
+    if (text.empty()) continue;
+    ++wrong;
+    ADD_FAILURE() << text;
+  }
+  RecordProperty("generated_calls", std::to_string(cases));
+}
+
+INSTANTIATE_TEST_SUITE_P(Property, BlockScaledChains, testing::Range(0, kShards));
+
 INSTANTIATE_TEST_SUITE_P(Property, Chains, testing::Range(0, kShards));
 
 }  // namespace

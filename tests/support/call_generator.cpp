@@ -4,6 +4,7 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "oracle/block_scale.hpp"
 #include "oracle/memory.hpp"
 #include "support/graph_generator.hpp"
 
@@ -16,9 +17,12 @@ using Dims = std::vector<std::int64_t>;
 Extents draw_live(const Case& c, Random& r) {
   if (r.chance(50)) return c.declared;
   Extents live = c.declared;
-  const auto extent = [&] { return r.chance(5) ? 0 : r.chance(15) ? 1 : r.between(1, 40); };
+  const auto extent = [&](std::int64_t unit) {
+    const std::int64_t drawn = r.chance(5) ? 0 : r.chance(15) ? 1 : r.between(1, 40);
+    return unit == 1 ? drawn : (drawn + unit - 1) / unit * unit;
+  };
   for (const int i : {2, 3, 4})
-    if (c.is_tied || r.chance(70)) live[static_cast<std::size_t>(i)] = extent();
+    if (c.is_tied || r.chance(70)) live[static_cast<std::size_t>(i)] = extent(c.unit[static_cast<std::size_t>(i)]);
   if (c.is_tied) {
     if (c.declared[2] == 1) live[2] = 1;  // declared as one element, an aux tensor is a scalar for good
     live[3] = live[4] = live[2];
@@ -33,6 +37,9 @@ double draw_number(Format format, Data data, Random& r) {
   switch (format) {
     case Format::boolean: return static_cast<double>(r.between(0, 1));
     case Format::uint8: return static_cast<double>(r.between(0, whole ? 255 : 6));
+    case Format::e2m1:
+      if (!whole) return static_cast<double>(r.between(-3, 3));
+      return oracle::decode(Format::e2m1, static_cast<std::uint64_t>(r.between(0, 15)));
     case Format::e8m0:
       if (data == Data::wild && r.chance(4)) return r.pick({std::numeric_limits<double>::quiet_NaN(), 0x1p-127, 0x1p127});
       return std::ldexp(1.0, static_cast<int>(r.between(-3, 3)));
@@ -126,6 +133,71 @@ Dims draw_layout(const Dims& dims, Random& r) {
   return strides;
 }
 
+Dims draw_packed_layout(const Dims& dims, int axis, Random& r) {
+  Dims strides(dims.size(), 1);
+  std::int64_t reach = std::max<std::int64_t>(dims[static_cast<std::size_t>(axis)], 2);
+  for (std::size_t i = dims.size(); i-- > 0;) {
+    if (static_cast<int>(i) == axis) continue;
+    strides[i] = reach + reach % 2 + (r.chance(40) ? 2 * r.between(0, 3) : 0);
+    reach = strides[i] * std::max<std::int64_t>(dims[i], 1);
+  }
+  return strides;
+}
+
+namespace {
+
+/// The scales of a call: their extents, and where each of them lies.
+struct ScaleMemory {
+  Dims dims, strides;
+  Dims places;  ///< bytes of the scales, those of blobs among padding
+};
+
+ScaleMemory draw_scale_memory(const CaseOperand& o, const oracle::Tensor& t, const Extents& live, bool as_declared, Random& r) {
+  Dims plain;
+  for (const Axis a : o.axes) plain.push_back(live[static_cast<std::size_t>(a)]);
+  plain[o.block_axis] = (plain[o.block_axis] + o.block - 1) / o.block;
+  ScaleMemory m{plain, {}, {}};
+  if (!t.is_interleaved) {
+    m.strides = as_declared ? t.strides : o.is_output ? draw_layout(plain, r) : draw_input_layout(plain, r);
+    return m;
+  }
+  bool swapped = false;
+  const Dims e = oracle::atom_extents(plain, o.block_axis, swapped);
+  const std::int64_t bytes = oracle::atom_bytes(e[0], e[1], e[2]);
+  for (std::int64_t l = 0; l < e[0]; ++l)
+    for (std::int64_t row = 0; row < e[1]; ++row)
+      for (std::int64_t column = 0; column < e[2]; ++column) m.places.push_back(oracle::atom_byte(e[1], e[2], l, row, column));
+  m.dims = {as_declared || r.chance(70) ? bytes : bytes + r.between(1, 600)};
+  if (r.chance(50) && m.dims[0] % 4 == 0) m.dims = {m.dims[0] / 4, 4};
+  if (r.chance(30)) m.dims.insert(m.dims.begin(), 1);
+  m.strides = oracle::packed_strides(m.dims);
+  return m;
+}
+
+/// Scales between which sums of small integers stay exact, and now and then one at the edge of its type.
+unsigned char draw_scale(Format format, Data data, Random& r) {
+  if (data == Data::wild && r.chance(3)) return static_cast<unsigned char>(r.pick({0x00, 0x7F, 0xFE, 0xFF, 0x80, 0x01}));
+  if (format == Format::e8m0) return static_cast<unsigned char>(r.between(125, 129));
+  const auto code = static_cast<unsigned char>(oracle::encode(format, r.pick({0.5, 1.0, 1.5, 2.0, 3.0})));
+  return r.chance(10) ? code | 0x80U : code;  // a sign, which means nothing
+}
+
+void fill_scales(PoisonedBuffer& buffer, const ScaleMemory& m, Data data, Random& r) {
+  const Format format = buffer.format();
+  if (m.places.empty()) {
+    buffer.fill([&] { return oracle::decode(format, draw_scale(format, data, r)); });
+    return;
+  }
+  const std::int64_t all = oracle::count_of(buffer.dims());
+  const int poison = r.pick({0x00, 0x7F, 0xFF, 0xFE});
+  buffer.paint([&](unsigned char* bytes) {
+    std::fill_n(bytes, all, static_cast<unsigned char>(poison));
+    for (const std::int64_t at : m.places) bytes[at] = draw_scale(format, data, r);
+  });
+}
+
+}  // namespace
+
 Call draw_call(const Case& c, Random& r) {
   Call call;
   call.live = draw_live(c, r);
@@ -134,13 +206,30 @@ Call draw_call(const Case& c, Random& r) {
     const oracle::Tensor& t = c.reference.tensors[static_cast<std::size_t>(o.tensor)];
     Dims dims;
     for (const Axis a : o.axes) dims.push_back(call.live[static_cast<std::size_t>(a)]);
-    const bool as_declared = dims == t.dims && (call.is_bare || r.chance(50));
+    const bool same = o.block > 0 ? call.live == c.declared : dims == t.dims;
+    const bool as_declared = same && (call.is_bare || r.chance(50));
     const bool bare = as_declared && (call.is_bare || r.chance(15));
-    const bool is_aux = t.name[0] != 'a' && t.name[0] != 'b' && !o.is_output;
-    Dims strides = as_declared ? t.strides : o.is_output ? draw_layout(dims, r) : draw_input_layout(dims, r);
+    const bool is_aux =
+        (t.name[0] != 'a' && t.name[0] != 'b' && !o.is_output) || (o.block > 0 && !t.is_interleaved && !o.is_output);
+    Dims strides;
+    ScaleMemory scales;
+    if (o.block > 0) {
+      scales = draw_scale_memory(o, t, call.live, as_declared, r);
+      dims = scales.dims;
+      strides = scales.strides;
+    } else if (as_declared) {
+      strides = t.strides;
+    } else if (o.packed_axis >= 0) {
+      strides = draw_packed_layout(dims, o.packed_axis, r);
+    } else {
+      strides = o.is_output ? draw_layout(dims, r) : draw_input_layout(dims, r);
+    }
     call.buffers.emplace_back(t.format, dims, std::move(strides), r.between(0, 3));
     PoisonedBuffer& buffer = call.buffers.back();
-    if (!o.is_output) buffer.fill([&] { return draw_number(t.format, c.data, r); });
+    if (!o.is_output && o.block > 0)
+      fill_scales(buffer, scales, c.data, r);
+    else if (!o.is_output)
+      buffer.fill([&] { return draw_number(t.format, c.data, r); });
     void* const data = buffer.span_bytes() == 0 && r.chance(50) ? nullptr : buffer.data();
     oracle::Memory memory;
     memory.base = data;

@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "oracle/block_scale.hpp"
 #include "oracle/pointwise.hpp"
 
 namespace support {
@@ -55,11 +56,13 @@ class Generator {
 
   Case run() {
     draw_attributes();
+    if (options_.block_scaled) draw_blocks();
     draw_shape();
-    draw_products();
+    options_.block_scaled ? draw_scaled_products() : draw_products();
     const std::int64_t steps = r_.between(0, options_.most_steps);
     for (std::int64_t i = 0; i < steps; ++i) draw_step();
     draw_reductions();
+    if (options_.block_scaled) draw_quantised();
     draw_outputs();
     return std::move(c_);
   }
@@ -88,17 +91,21 @@ class Generator {
                                : dice < 15 ? 1
                                : dice < 55 ? r_.between(2, 9)
                                : dice < 85 ? r_.between(10, 33)
-                                           : r_.between(34, 80);
+                                           : r_.between(34, options_.block_scaled ? 290 : 80);
     return std::min(drawn, options_.largest);
+  }
+  std::int64_t draw_extent(Axis a) {
+    const std::int64_t unit = c_.unit[static_cast<std::size_t>(a)], drawn = draw_extent();
+    return unit == 1 ? drawn : (drawn + unit - 1) / unit * unit;
   }
 
   void draw_shape() {
     rank_ = r_.chance(70) ? 3 : 2;
     const std::int64_t l = rank_ == 2 || r_.chance(40) ? 1 : r_.chance(4) ? 0 : r_.between(2, 4);
-    c_.is_tied = r_.chance(8);
+    c_.is_tied = !options_.block_scaled && r_.chance(8);
     do {
-      const std::int64_t m = draw_extent();
-      c_.declared = c_.is_tied ? Extents{1, l, m, m, m} : Extents{1, l, m, draw_extent(), draw_extent()};
+      const std::int64_t m = draw_extent(Axis::m);
+      c_.declared = c_.is_tied ? Extents{1, l, m, m, m} : Extents{1, l, m, draw_extent(Axis::n), draw_extent(Axis::k)};
     } while (l * c_.declared[2] * c_.declared[3] * c_.declared[4] > options_.most_work);
     broadcast_a_ = l > 1 && !c_.is_tied && r_.chance(20);
     broadcast_b_ = l > 1 && !c_.is_tied && !broadcast_a_ && r_.chance(25);
@@ -192,6 +199,138 @@ class Generator {
     int at = input(is_a ? "a" : "b", axes, dims, root, std::move(strides));
     for (std::int64_t i = 0; i < steps; ++i) at = draw_prologue_step(at, i + 1 == steps ? entering : draw_format());
     return at;
+  }
+
+  // ---- blocks
+
+  /// Types and sizes of blocks, and what they ask of the extents.
+  void draw_blocks() {
+    scale_ = r_.chance(60) ? Format::e8m0 : Format::e4m3;
+    block_ = r_.pick({16, 32});
+    const bool only_fp8 = scale_ == Format::e8m0 && block_ == 32 && r_.chance(40);
+    const bool only_fp4 = scale_ == Format::e4m3 || block_ == 16;
+    c_.unit = {1, 1, r_.pick({1, 1, 16, 32}), r_.pick({1, 1, 16, 32}), only_fp8 ? 1 : 2};
+    if (only_fp8) scaled_formats_ = {Format::e4m3, Format::e5m2};
+    if (only_fp4) scaled_formats_ = {Format::e2m1};
+  }
+
+  /// Extents of the scales of data, as one of the ways in which a graph may declare them.
+  Dims scale_dims(const Dims& data, std::size_t axis, int block, bool interleaved, bool is_output) {
+    Dims plain = data;
+    plain[axis] = (data[axis] + block - 1) / block;
+    if (!interleaved || (!is_output && r_.chance(30))) return plain;
+    bool swapped = false;
+    const Dims e = oracle::atom_extents(plain, axis, swapped);
+    const Dims whole{e[0], (e[1] + 127) / 128 * 128, (e[2] + 3) / 4 * 4};
+    if (!is_output && r_.chance(30)) return {whole[0] * whole[1] * whole[2]};
+    Dims dims = is_output || !swapped ? whole : Dims{whole[0], whole[2], whole[1]};
+    if (data.size() == 2 && (is_output || r_.chance(50))) dims.erase(dims.begin());
+    return dims;
+  }
+
+  /// Data with the scales of its blocks along K; answers the tensor that enters the product.
+  int draw_scaled(bool is_a) {
+    const bool broadcast = (is_a ? broadcast_a_ : broadcast_b_) && r_.chance(70);
+    std::vector<Axis> axes = is_a ? std::vector{Axis::m, Axis::k} : std::vector{Axis::k, Axis::n};
+    Dims dims{extent(axes[0]), extent(axes[1])};
+    if (rank_ == 3) {
+      const bool is_live = !broadcast && extent(Axis::l) != 1;
+      axes.insert(axes.begin(), is_live ? Axis::l : Axis::one);
+      dims.insert(dims.begin(), is_live ? extent(Axis::l) : 1);
+    }
+    const std::size_t k = dims.size() - (is_a ? 1 : 2);
+    const Format format = r_.pick(scaled_formats_);
+    const bool fp4 = format == Format::e2m1;
+    const int data =
+        input(is_a ? "a" : "b", axes, dims, format, fp4 ? draw_packed_layout(dims, static_cast<int>(k), r_) : input_layout(dims));
+    if (fp4) c_.operands.back().packed_axis = static_cast<int>(k);
+    const bool interleaved = r_.chance(65);
+    const Dims of_scales = scale_dims(dims, k, block_, interleaved, false);
+    const int scale =
+        input("f", axes, of_scales, scale_, interleaved ? oracle::packed_strides(of_scales) : draw_layout(of_scales, r_));
+    c_.operands.back().block = block_;
+    c_.operands.back().block_axis = k;
+    tensor(scale).is_interleaved = interleaved;
+    if (interleaved) handle(scale).set_reordering_type(verglas::TensorReordering::f8_128x4);
+    Dims size = is_a ? Dims{1, block_} : Dims{block_, 1};
+    if (r_.chance(30)) size = {block_};
+    verglas::Tensor h = c_.graph.block_scale_dequantize(handle(data), handle(scale), std::move(size));
+    oracle::Tensor t = computed("d", dims, r_.chance(75) ? Format::fp32 : r_.pick({Format::bf16, Format::fp16}));
+    declare(h, t);
+    read(data);
+    read(scale);
+    const int at = c_.reference.dequantize(data, scale, std::move(t), block_, k);
+    track(at, std::move(h), false);
+    return at;
+  }
+
+  void draw_scaled_products() {
+    std::vector<int> as, bs;
+    for (std::int64_t count = r_.chance(65) ? 1 : r_.between(2, 3); count > 0; --count) {
+      const std::int64_t dice = r_.between(0, 99);
+      const auto choose = [&](std::vector<int>& pool, bool is_a, bool scaled) {
+        if (!scaled) return draw_matrix(is_a, r_.pick({Format::bf16, Format::fp16, Format::e4m3, Format::e5m2, Format::fp32}));
+        if (!pool.empty() && r_.chance(45)) return r_.pick(pool);
+        pool.push_back(draw_scaled(is_a));
+        return pool.back();
+      };
+      const int a = choose(as, true, dice < 80);
+      const int b = choose(bs, false, dice >= 80 || dice < 60);
+      draw_product(a, b, Format::fp32);
+    }
+  }
+
+  void draw_quantised() {
+    for (std::int64_t count = r_.chance(45) ? 0 : r_.between(1, 2); count > 0; --count) {
+      const int source = r_.chance(60) ? results_.back() : r_.pick(results_);
+      const Dims dims = tensor(source).dims;
+      const bool along_m = r_.chance(40);
+      const int block = r_.pick({16, 32});
+      const std::size_t axis = dims.size() - (along_m ? 2 : 1);
+      if (dims[axis] % block != 0 || c_.unit[along_m ? 2 : 3] % block != 0) continue;
+      Format format = r_.pick({Format::e4m3, Format::e5m2, Format::e2m1});
+      if (format == Format::e2m1 && c_.unit[3] % 2 != 0) format = Format::e4m3;
+      const Format of_scales = r_.pick({Format::e8m0, Format::e4m3});
+      const bool transpose = along_m && r_.chance(30);
+      std::optional<int> named;
+      if (!transpose && (along_m || r_.chance(50))) named = along_m || r_.chance(50) ? static_cast<int>(axis) : -1;
+      auto [data, scale] = c_.graph.block_scale_quantize(handle(source), block, named, {}, transpose);
+      const bool interleaved = r_.chance(60);
+      if (interleaved) scale.set_reordering_type(verglas::TensorReordering::f8_128x4);
+      oracle::Tensor q = computed("q", dims, format),
+                     s = computed("g", scale_dims(dims, axis, block, interleaved, true), of_scales);
+      q.name = "q" + std::to_string(c_.reference.tensors.size());
+      s.name = "g" + std::to_string(c_.reference.tensors.size());
+      data.set_name(q.name);
+      scale.set_name(s.name).set_data_type(library(of_scales)).set_output(true);
+      s.is_interleaved = interleaved;
+      s.is_virtual = false;
+      s.is_output = true;
+      if (r_.chance(50)) scale.set_dim(s.dims);
+      read(source);
+      const int at = c_.reference.quantize(source, std::move(q), std::move(s), block, axis);
+      track(at, std::move(data), true);
+      track(at + 1, std::move(scale), true);
+      std::vector<Axis> axes{Axis::m, Axis::n};
+      if (dims.size() == 3) axes.insert(axes.begin(), extent(Axis::l) == 1 ? Axis::one : Axis::l);
+      make_output(at, axes);
+      if (format == Format::e2m1) {
+        c_.operands.back().packed_axis = static_cast<int>(dims.size()) - 1;
+        tensor(at).strides = draw_packed_layout(dims, static_cast<int>(dims.size()) - 1, r_);
+        handle(at).set_stride(tensor(at).strides);
+      }
+      if (!interleaved && r_.chance(50)) {
+        tensor(at + 1).strides = draw_layout(tensor(at + 1).dims, r_);
+        handle(at + 1).set_stride(tensor(at + 1).strides);
+      }
+      CaseOperand operand;
+      operand.tensor = at + 1;
+      operand.axes = std::move(axes);
+      operand.is_output = true;
+      operand.block = block;
+      operand.block_axis = axis;
+      c_.operands.push_back(std::move(operand));
+    }
   }
 
   int draw_prologue_step(int x, Format format) {
@@ -474,6 +613,9 @@ class Generator {
   Case c_;
   Format io_{}, intermediate_{}, compute_{};
   int rank_ = 3;
+  Format scale_ = Format::e8m0;
+  int block_ = 32;
+  std::vector<Format> scaled_formats_ = {Format::e4m3, Format::e5m2, Format::e2m1};
   bool broadcast_a_ = false, broadcast_b_ = false;
   int tied_ = -1;
   std::vector<verglas::Tensor> handles_;  // by tensor of the reference
@@ -500,9 +642,12 @@ std::string Case::line() const {
   for (const oracle::Node& n : reference.nodes) {
     const oracle::Tensor& t = reference.tensors[static_cast<std::size_t>(n.output)];
     s += t.name + (t.is_output ? "!" : "") + " = ";
-    s += n.kind == oracle::NodeKind::matmul      ? "matmul"
-         : n.kind == oracle::NodeKind::reduction ? name_of(n.reduction)
-                                                 : name_of(n.mode);
+    s += n.kind == oracle::NodeKind::matmul       ? "matmul"
+         : n.kind == oracle::NodeKind::reduction  ? name_of(n.reduction)
+         : n.kind == oracle::NodeKind::dequantize ? "dequantize blocks of " + std::to_string(n.block)
+         : n.kind == oracle::NodeKind::quantize
+             ? "quantize axis " + std::to_string(n.block_axis) + " blocks of " + std::to_string(n.block)
+             : name_of(n.mode);
     s += "(";
     for (std::size_t k = 0; k < n.inputs.size(); ++k) {
       const oracle::Tensor& x = reference.tensors[static_cast<std::size_t>(n.inputs[k])];

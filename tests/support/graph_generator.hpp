@@ -23,6 +23,10 @@ struct CaseOperand {
   bool is_output = false;
   bool is_host_scalar = false;
   bool is_only_b = false;  ///< may be passed in kernel order
+  int packed_axis = -1;    ///< of fp4: the one along which two elements share a byte
+  /// Of scales: elements of a block, and the axis along which it lies; `axes` are those of the data.
+  int block = 0;
+  std::size_t block_axis = 0;
 };
 
 enum class Data : std::uint8_t {
@@ -38,7 +42,8 @@ struct Case {
   oracle::Graph reference;
   std::vector<CaseOperand> operands;
   Extents declared{};
-  bool is_tied = false;  ///< a tensor has several roles: M = N = K at every call
+  Extents unit{1, 1, 1, 1, 1};  ///< every extent is a multiple
+  bool is_tied = false;         ///< a tensor has several roles: M = N = K at every call
   Data data = Data::small_integers;
 
   /// One line that says how to draw it again, and what it is.
@@ -49,6 +54,7 @@ struct GeneratorOptions {
   std::int64_t largest = 80;       ///< of M, N, K
   std::int64_t most_work = 60000;  ///< L · M · N · K
   int most_steps = 6;
+  bool block_scaled = false;  ///< matrices with scales of blocks, and quantised outputs
 };
 
 /// A graph that is a chain which the CPU engine serves.
@@ -67,6 +73,9 @@ struct Call {
 Call draw_call(const Case& c, Random& random);
 /// Strides that put no two elements in one place, in any order of axes, with gaps.
 std::vector<std::int64_t> draw_layout(const std::vector<std::int64_t>& dims, Random& random);
+
+/// The same for fp4: the axis with two elements a byte has stride 1, the others even ones.
+std::vector<std::int64_t> draw_packed_layout(const std::vector<std::int64_t>& dims, int axis, Random& random);
 
 /// The views in the order of the plan's operands.
 std::vector<verglas::TensorView> in_plan_order(const Case& c, const verglas::CompiledPlan& plan,

@@ -11,12 +11,12 @@ namespace support {
 PoisonedBuffer::PoisonedBuffer(oracle::Format format, std::vector<std::int64_t> dims, std::vector<std::int64_t> strides,
                                std::int64_t shift)
     : format_(format), dims_(std::move(dims)), strides_(std::move(strides)) {
-  const std::int64_t size = oracle::bits_of(format_) / 8;
+  const std::int64_t bits = oracle::bits_of(format_), size = std::max<std::int64_t>(bits / 8, 1);
   if (oracle::count_of(dims_) > 0) {
     std::int64_t last = 0;
     for (std::size_t i = 0; i < dims_.size(); ++i)
       if (dims_[i] > 1) last += (dims_[i] - 1) * strides_[i];
-    span_ = (last + 1) * size;
+    span_ = ((last + 1) * bits + 7) / 8;
   }
   const std::size_t room = 2 * kGuard + 64 + static_cast<std::size_t>(span_ + shift * size);
   bytes_.assign(room, std::byte{0xA5});
@@ -33,6 +33,12 @@ void PoisonedBuffer::clear() {
 void PoisonedBuffer::fill(const std::function<double()>& value) {
   clear();
   for (oracle::Walk w(dims_); w.more(); w.next()) oracle::put_at(format_, data(), w.offset(strides_), value());
+  before_ = bytes_;
+}
+
+void PoisonedBuffer::paint(const std::function<void(unsigned char*)>& write) {
+  clear();
+  write(static_cast<unsigned char*>(data()));
   before_ = bytes_;
 }
 

@@ -28,6 +28,8 @@ class PoisonedBuffer {
 
   /// Writes the number that `value()` answers into each element, row-major, and remembers the memory.
   void fill(const std::function<double()>& value);
+  /// Lets `write` put bytes where it likes, and remembers the memory.
+  void paint(const std::function<void(unsigned char*)>& write);
   /// 0xFF in every byte between the guards; remembers the memory.
   void clear();
 

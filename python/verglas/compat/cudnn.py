@@ -12,7 +12,7 @@ from verglas import Error as _Error
 from verglas import Graph as _Graph
 from verglas import Tensor as _Tensor
 from verglas import UnsupportedError as _UnsupportedError
-from verglas import build_plan_policy, data_type, heur_mode, reduction_mode
+from verglas import build_plan_policy, data_type, heur_mode, reduction_mode, tensor_reordering
 from verglas import ops as _ops
 from verglas import pointwise_mode as _pointwise_mode
 from verglas.ops import TupleDict
@@ -84,8 +84,8 @@ def destroy_handle(handle: Handle) -> None:
 
 
 _MISSING_METHODS = frozenset(
-    """adalayernorm adalayernorm_backward batchnorm batchnorm_backward batchnorm_inference block_scale_dequantize
-    block_scale_quantize concatenate conv_dgrad conv_fprop conv_wgrad deserialize diagonal_band_mask
+    """adalayernorm adalayernorm_backward batchnorm batchnorm_backward batchnorm_inference
+    concatenate conv_dgrad conv_fprop conv_wgrad deserialize diagonal_band_mask
     genstats get_behavior_notes get_behavior_notes_for_plan_at_index get_numeric_notes instancenorm instancenorm_backward
     layernorm layernorm_backward moe_grouped_matmul paged_cache_load
     query_tensor_attributes_of_uid reshape resample rmsnorm rmsnorm_backward rng sdpa sdpa_backward sdpa_fp8
@@ -152,7 +152,7 @@ _MISSING = frozenset(
     grouped_gemm_swiglu_wrapper_sm100 grouped_gemm_dswiglu_wrapper_sm100
     discrete_grouped_gemm_swiglu_wrapper_sm100 discrete_grouped_gemm_dswiglu_wrapper_sm100
     rmsnorm_rht_amax_wrapper_sm100 convolution_mode diagonal_alignment moe_grouped_matmul_mode norm_forward_phase
-    tensor_reordering create_kernel_cache graph jit scaled_dot_product_attention wrapper experimental""".split()
+    create_kernel_cache graph jit scaled_dot_product_attention wrapper experimental""".split()
 )
 
 __all__ = [
@@ -181,6 +181,7 @@ __all__ = [
     "reduction_mode",
     "set_stream",
     "tensor",
+    "tensor_reordering",
 ]
 
 

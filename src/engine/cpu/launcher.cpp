@@ -7,6 +7,7 @@
 #include "base/parallel_for.hpp"
 #include "engine/cpu/arena.hpp"
 #include "engine/cpu/pointwise.hpp"
+#include "engine/cpu/quantise.hpp"
 #include "engine/cpu/reduce.hpp"
 #include "engine/cpu/tiles.hpp"
 #include "numeric/convert.hpp"
@@ -24,13 +25,16 @@ class CpuLauncher final : public recipe::Launcher {
  public:
   CpuLauncher(const chain::FusionChain& chain, Sgemm sgemm) : chain_(chain), program_(make_program(chain)), sgemm_(sgemm) {
     plain_ = chain.gemms.size() == 1 && chain.steps.empty() && chain.reductions.empty() && chain.stores.size() == 1 &&
-             program_.product_type[0] == DataType::fp32 && program_.product_lane[0] == Lane::f32;
+             program_.product_type[0] == DataType::fp32 && program_.product_lane[0] == Lane::f32 && chain.quantised.empty();
+    for (const QuantiseOp& q : program_.quantised)
+      if (q.along_m) gathered_.push_back(q.block);
   }
 
   Status launch(const Binding& b, const recipe::Call&) const noexcept override {
     for (const ReduceOp& r : program_.reductions) seed(r, b.role[r.role]);
     const std::int64_t l = b.live[1], m = b.live[2], n = b.live[3];
-    const Tile tile = tile_for(l, m, n, b.live[4]);
+    for (const QuantiseOp& q : program_.quantised) Quantiser(q, b).clear();
+    const Tile tile = whole_blocks(tile_for(l, m, n, b.live[4]));
     const std::int64_t tiles_m = (m + tile.m - 1) / tile.m;
     const std::int64_t tiles_n = (n + tile.n - 1) / tile.n;
     std::atomic<std::int64_t> turn{0};
@@ -81,6 +85,18 @@ class CpuLauncher final : public recipe::Launcher {
     return {scratch, w.tile.n};
   }
 
+  /// Edges of tiles lie between blocks, which are 16 or 32 elements.
+  Tile whole_blocks(Tile t) const noexcept {
+    const std::int64_t unit = program_.quantised.empty() ? 1 : 32;
+    return {(t.m + unit - 1) / unit * unit, (t.n + unit - 1) / unit * unit};
+  }
+  /// Rows of scratch: those that quantisers along M gather, and one that both kinds work in.
+  std::int64_t quantiser_rows() const noexcept {
+    std::int64_t rows = program_.quantised.empty() ? 0 : 1;
+    for (const std::int64_t block : gathered_) rows += block;
+    return rows;
+  }
+
   static Partial partial_of(const ReduceOp& r, const Work& w, float* lanes) {
     return {lanes, r.reduces[1] ? 1 : w.rows, r.reduces[2] ? 1 : w.columns};
   }
@@ -95,7 +111,8 @@ class CpuLauncher final : public recipe::Launcher {
     const std::int64_t area = w.tile.m * w.tile.n;
     const auto gemms = static_cast<std::int64_t>(chain_.gemms.size());
     const auto reductions = static_cast<std::int64_t>(program_.reductions.size());
-    float* scratch = arena.take(static_cast<std::size_t>(area * (gemms + reductions) + (program_.slots + 1) * w.tile.n));
+    float* scratch =
+        arena.take(static_cast<std::size_t>(area * (gemms + reductions) + (program_.slots + 1 + quantiser_rows()) * w.tile.n));
     float* partials = scratch + gemms * area;
     float* slots = partials + reductions * area;
     bool fed = scratch != nullptr;
@@ -141,8 +158,14 @@ class CpuLauncher final : public recipe::Launcher {
       const chain::Role& role = chain_.roles[static_cast<std::size_t>(in.role)];
       const DataType t = chain_.operands[static_cast<std::size_t>(role.operand)].dtype;
       const std::int64_t batch = v.extent[0] > 1 ? w.batch : 0;
-      return MatrixBlock{
-          v.data + (batch * v.stride[0] + first * v.stride[1]) * bytes_of(t), t, rows, v.stride[1], v.stride[2], &in};
+      return MatrixBlock{v.data + numeric::byte_offset(batch * v.stride[0] + first * v.stride[1], t),
+                         t,
+                         rows,
+                         v.stride[1],
+                         v.stride[2],
+                         &in,
+                         batch,
+                         first};
     };
     return tile_product(sgemm_, block(g.a, w.m0, w.rows), block(g.b, w.n0, w.columns), w.b.live[4],
                         g.accumulate == DataType::int32, chain_, w.b, c, ldc);
@@ -178,6 +201,30 @@ class CpuLauncher final : public recipe::Launcher {
         }
         absorb(op, partial_of(op, w, partials + static_cast<std::int64_t>(r) * w.tile.m * width), row, lanes, n);
       }
+      if (!program_.quantised.empty()) quantise(w, row, slots.now, spare, n);
+    }
+  }
+
+  /// `spare` and the rows behind it: one for conversions, one to work in, and what quantisers along M gather.
+  void quantise(const Work& w, std::int64_t row, const float* const* slot, float* spare, std::int64_t n) const noexcept {
+    const std::int64_t width = w.tile.n;
+    const TileAt at{w.batch, w.m0, w.n0};
+    float* const bench = spare + width;
+    float* gathered = bench + width;
+    for (const QuantiseOp& q : program_.quantised) {
+      const Quantiser to(q, w.b);
+      const float* lanes = slot[q.slot];
+      if (q.lane == Lane::i32) {
+        convert(lanes, Lane::i32, spare, n);
+        lanes = spare;
+      }
+      if (!q.along_m) {
+        to.row(at, w.m0 + row, lanes, n, bench);
+        continue;
+      }
+      std::copy_n(lanes, n, gathered + row % q.block * width);
+      if (row % q.block == q.block - 1) to.columns(at, w.m0 + row - q.block + 1, gathered, width, n, bench);
+      gathered += q.block * width;
     }
   }
 
@@ -290,6 +337,7 @@ class CpuLauncher final : public recipe::Launcher {
   Program program_;
   Sgemm sgemm_;
   bool plain_ = false;
+  std::vector<std::int64_t> gathered_;  ///< rows that each quantiser along M gathers
 };
 
 }  // namespace

@@ -6,7 +6,9 @@
 #include "engine/cpu/arena.hpp"
 #include "engine/cpu/pointwise.hpp"
 #include "engine/cpu/program.hpp"
+#include "numeric/block_scale.hpp"
 #include "numeric/convert.hpp"
+#include "numeric/formats.hpp"
 
 namespace verglas::engine::cpu {
 namespace {
@@ -33,10 +35,49 @@ std::int32_t scalar_i32(const chain::FusionChain& chain, const recipe::Binding& 
   return v;
 }
 
+/// Scales of a matrix in blocks along K.
+class Scales {
+ public:
+  Scales(const MatrixBlock& x, const chain::FusionChain& chain, const recipe::Binding& binding)
+      : role_(chain.roles[static_cast<std::size_t>(x.input->scale_role)]),
+        view_(binding.role[x.input->scale_role]),
+        is_power_(chain.operands[static_cast<std::size_t>(role_.operand)].dtype == DataType::fp8_e8m0),
+        shape_{.batches = view_.extent[0], .rows = view_.extent[1], .columns = view_.extent[2]},
+        batch_(view_.extent[0] > 1 ? x.batch : 0) {}
+
+  std::int64_t block() const noexcept { return role_.block; }
+  /// The sign of an e4m3 scale has no meaning.
+  float at(std::int64_t row, std::int64_t column) const noexcept {
+    const std::int64_t offset = role_.is_interleaved
+                                    ? numeric::scale_offset(shape_, batch_, row, column)
+                                    : batch_ * view_.stride[0] + row * view_.stride[1] + column * view_.stride[2];
+    const auto byte = static_cast<std::uint8_t>(view_.data[offset]);
+    return is_power_ ? numeric::e8m0_to_float(byte) : numeric::e4m3_to_float(byte & 0x7FU);
+  }
+
+ private:
+  const chain::Role& role_;
+  const recipe::RoleView& view_;
+  bool is_power_;
+  numeric::ScaleShape shape_;
+  std::int64_t batch_;
+};
+
+/// k elements of one row of a matrix with scales, from a column on that begins a block.
+void scale_row(const MatrixBlock& x, const Scales& scales, std::int64_t row, std::int64_t k0, std::int64_t k, float* f) noexcept {
+  for (std::int64_t q = 0; q < k; q += scales.block()) {
+    const float s = scales.at(x.first_row + row, (k0 + q) / scales.block());
+    const std::int64_t end = std::min(q + scales.block(), k);
+    for (std::int64_t i = q; i < end; ++i) f[i] *= s;
+  }
+  numeric::round_f32(f, x.input->dtype, k);
+}
+
 /// n elements of the operand, through its prologue, as fp32.
 void load_run(const MatrixBlock& x, const char* src, std::int64_t stride, std::int64_t n, const chain::FusionChain& chain,
               const recipe::Binding& binding, float* out) noexcept {
   const auto& steps = x.input->prologue;
+  if (x.dtype == DataType::fp4_e2m1) return numeric::load_fp4(src, n, out);
   if (steps.empty()) {
     numeric::load_f32(src, x.dtype, stride, n, out);
     return;
@@ -81,20 +122,46 @@ struct Packed {
 
 /// fp32, no prologue, one axis contiguous and the other at least as far apart: read where it lies.
 bool is_direct(const MatrixBlock& x, std::int64_t k) {
-  if (x.dtype != DataType::fp32 || !x.input->prologue.empty()) return false;
+  if (x.dtype != DataType::fp32 || !x.input->prologue.empty() || x.input->scale_role >= 0) return false;
   return (x.k_stride == 1 && x.row_stride >= std::max<std::int64_t>(k, 1)) ||
          (x.row_stride == 1 && x.k_stride >= std::max<std::int64_t>(x.rows, 1));
+}
+
+/// The same for a matrix with scales; k0 begins a block.
+Packed pack_scaled(const MatrixBlock& x, std::int64_t k0, std::int64_t k, bool k_inner, const char* base,
+                   const chain::FusionChain& chain, const recipe::Binding& binding, float* into) noexcept {
+  const Scales scales(x, chain, binding);
+  if (k_inner) {
+    for (std::int64_t r = 0; r < x.rows; ++r) {
+      load_run(x, base + numeric::byte_offset(r * x.row_stride, x.dtype), x.k_stride, k, chain, binding, into + r * k);
+      scale_row(x, scales, r, k0, k, into + r * k);
+    }
+    return {into, k, true};
+  }
+  thread_local Arena arena;
+  float* of_rows = arena.take(static_cast<std::size_t>(x.rows));
+  if (!of_rows) return {nullptr, 0, false};
+  for (std::int64_t q = 0; q < k; ++q) {
+    if (q % scales.block() == 0)
+      for (std::int64_t r = 0; r < x.rows; ++r) of_rows[r] = scales.at(x.first_row + r, (k0 + q) / scales.block());
+    float* f = into + q * x.rows;
+    load_run(x, base + q * x.k_stride * bytes_of(x.dtype), x.row_stride, x.rows, chain, binding, f);
+    for (std::int64_t r = 0; r < x.rows; ++r) f[r] *= of_rows[r];
+    numeric::round_f32(f, x.input->dtype, x.rows);
+  }
+  return {into, x.rows, false};
 }
 
 Packed pack(const MatrixBlock& x, std::int64_t k0, std::int64_t k, bool keep_direct, const chain::FusionChain& chain,
             const recipe::Binding& binding, float* into) noexcept {
   const std::int64_t size = bytes_of(x.dtype);
-  const char* base = x.data + k0 * x.k_stride * size;
+  const char* base = x.data + numeric::byte_offset(k0 * x.k_stride, x.dtype);
   if (keep_direct) {
     const bool k_inner = x.k_stride == 1 && x.row_stride >= std::max<std::int64_t>(k, 1);
     return {reinterpret_cast<const float*>(base), k_inner ? x.row_stride : x.k_stride, k_inner};
   }
-  const bool k_inner = x.k_stride == 1 || x.row_stride != 1;
+  const bool k_inner = x.k_stride == 1 || x.row_stride != 1 || x.dtype == DataType::fp4_e2m1;
+  if (x.input->scale_role >= 0) return pack_scaled(x, k0, k, k_inner, base, chain, binding, into);
   if (k_inner) {
     for (std::int64_t r = 0; r < x.rows; ++r)
       load_run(x, base + r * x.row_stride * size, x.k_stride, k, chain, binding, into + r * k);
@@ -126,6 +193,7 @@ bool tile_product(Sgemm sgemm, const MatrixBlock& a, const MatrixBlock& b, std::
     const std::int64_t depth = std::min(step, k - k0);
     const Packed pa = pack(a, k0, depth, a_direct, chain, binding, into_a);
     const Packed pb = pack(b, k0, depth, b_direct, chain, binding, into_b);
+    if (!pa.data || !pb.data) return false;
     float* into = integer ? sum : c;
     const std::int64_t ld = integer ? b.rows : ldc;
     sgemm({!pa.k_inner, pb.k_inner, a.rows, b.rows, depth, pa.data, pa.ld, pb.data, pb.ld, integer || k0 == 0 ? 0.0F : 1.0F, into,

@@ -38,6 +38,7 @@ struct MatrixBlock {
   std::int64_t rows = 0;                      ///< M or N of the tile
   std::int64_t row_stride = 0, k_stride = 0;  ///< elements
   const chain::MatrixInput* input = nullptr;
+  std::int64_t batch = 0, first_row = 0;  ///< of the block in its matrix: where its scales are
 };
 
 /// Sums of one tile: c (a.rows, b.rows) with leading dimension ldc; int32 lanes when `integer`. False: no memory to pack

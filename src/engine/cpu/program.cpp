@@ -27,12 +27,27 @@ class Maker {
     for (const chain::Reduction& r : c_.reductions)
       p_.reductions.push_back(
           {r.mode, lane(r.value), r.compute == DataType::int32 ? Lane::i32 : Lane::f32, slot_of(r.value), r.role, r.reduces});
+    for (const chain::Quantise& q : c_.quantised) {
+      const chain::Role& scale = c_.roles[static_cast<std::size_t>(q.scale_role)];
+      p_.quantised.push_back({.slot = slot_of(q.value),
+                              .lane = lane(q.value),
+                              .along_m = q.along_m,
+                              .block = q.block,
+                              .role = q.role,
+                              .scale_role = q.scale_role,
+                              .is_interleaved = scale.is_interleaved,
+                              .data = type_of(q.role),
+                              .scale = type_of(q.scale_role)});
+    }
     p_.slots = top_;
     return std::move(p_);
   }
 
  private:
   const Value& value(int v) const { return c_.values[static_cast<std::size_t>(v)]; }
+  DataType type_of(int role) const {
+    return c_.operands[static_cast<std::size_t>(c_.roles[static_cast<std::size_t>(role)].operand)].dtype;
+  }
   Lane lane(int v) const { return lane_of(value(v).dtype); }
   /// Does not change from row to row, so that it is computed once a tile.
   bool is_tile_value(int v) const { return !value(v).varies[1]; }
@@ -44,6 +59,7 @@ class Maker {
         if (input >= 0) last_use_[static_cast<std::size_t>(input)] = s;
     for (const chain::Store& s : c_.stores) last_use_[static_cast<std::size_t>(s.value)] = end;
     for (const chain::Reduction& r : c_.reductions) last_use_[static_cast<std::size_t>(r.value)] = end;
+    for (const chain::Quantise& q : c_.quantised) last_use_[static_cast<std::size_t>(q.value)] = end;
     for (std::size_t v = 0; v < c_.values.size(); ++v)
       if (is_tile_value(static_cast<int>(v))) last_use_[v] = end;  // lives as long as the tile
   }
@@ -142,7 +158,8 @@ bool is_last_reader(const Program& p, std::size_t writer, int slot, int stored) 
     for (const int in : p.row_ops[i].in)
       if (in == slot) return false;
   const auto other = [&](const auto& x) { return x.slot == slot && slot != stored; };
-  return std::ranges::none_of(p.stores, other) && std::ranges::none_of(p.reductions, other);
+  return std::ranges::none_of(p.stores, other) && std::ranges::none_of(p.reductions, other) &&
+         std::ranges::none_of(p.quantised, other);
 }
 
 /// Which operation writes what a store stores, and which product may be summed in that output: one that nobody reads after it.

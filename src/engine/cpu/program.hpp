@@ -38,6 +38,16 @@ struct ReduceOp {
   std::array<bool, 3> reduces{};
 };
 
+struct QuantiseOp {
+  int slot = 0;
+  Lane lane = Lane::f32;  ///< of the source
+  bool along_m = false;
+  int block = 0;
+  int role = 0, scale_role = 0;
+  bool is_interleaved = false;
+  DataType data = DataType::fp8_e4m3, scale = DataType::fp8_e8m0;
+};
+
 struct Program {
   std::vector<Op> tile_ops;            ///< same for every row of a tile: once a tile
   std::vector<Op> row_ops;             ///< once a row
@@ -46,6 +56,7 @@ struct Program {
   std::vector<Lane> product_lane;      ///< of the sum
   std::vector<StoreOp> stores;
   std::vector<ReduceOp> reductions;
+  std::vector<QuantiseOp> quantised;
   std::vector<int> stored_by;  ///< by row operation: the store of its result, -1 if none
   std::vector<int> summed_in;  ///< by gemm: the store in whose output it may be summed, -1 if none
   int slots = 0;

@@ -12,6 +12,9 @@ std::string typed(std::string_view what, DataType t) { return std::string(what) 
 }  // namespace
 
 Result<engine::Claim> claim_chain(const chain::FusionChain& c) {
+  for (const chain::Role& r : c.roles)
+    if (r.block > 0)
+      return decline(Rule::sm90_block_scale, label_of(c, r) + " holds scales of blocks of " + std::to_string(r.block));
   if (c.gemms.size() > 2) return decline(Rule::sm90_products, std::to_string(c.gemms.size()) + " matmuls");
   if (c.stores.empty()) return decline(Rule::sm90_epilogue, "no output is dense");
   for (const chain::MatrixInput& in : c.inputs) {

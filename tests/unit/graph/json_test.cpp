@@ -7,6 +7,7 @@
 #include <random>
 
 #include "chain/analyse.hpp"
+#include "support/graph_generator.hpp"
 #include "verglas/verglas.hpp"
 
 namespace verglas {
@@ -128,6 +129,22 @@ TEST(GraphFile, RandomGraphsAreReadAsTheyWereSaved) {
   }
   EXPECT_GT(chains, 200);
   EXPECT_GT(refused, 200);
+}
+
+TEST(GraphFile, GraphsWithScalesOfBlocksAreReadAsTheyWereSaved) {
+  int quantised = 0;
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    support::Case c = support::draw_case(seed, {.largest = 290, .most_work = 20000, .most_steps = 3, .block_scaled = true});
+    const std::string saved = c.graph.to_json();
+    Graph read = Graph::from_json(saved);
+    ASSERT_EQ(read.to_json(), saved) << "seed " << seed;
+    const std::string fate = fate_of(c.graph);
+    ASSERT_TRUE(fate.starts_with("chain ")) << fate;
+    ASSERT_EQ(fate_of(read), fate) << "seed " << seed << "\n" << saved;
+    ASSERT_EQ(Graph::from_json(c.graph.to_json()).to_json(), c.graph.to_json()) << "seed " << seed;
+    quantised += fate.find("quantise") != std::string::npos ? 1 : 0;
+  }
+  EXPECT_GT(quantised, 30);
 }
 
 TEST(GraphFile, EveryModeAndParameterIsKept) {

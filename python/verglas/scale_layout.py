@@ -1,0 +1,124 @@
+"""Scales of blocks in plain order and in atoms of 128 rows by 4 columns, and fp4 in pairs.
+
+The interleaved order is the one that graphs call ``F8_128x4``: docs/numerics.md, "Block scales", has a picture. Functions take
+arrays of NumPy, torch or JAX, whose elements are one byte each, and answer arrays of the same kind; fp4 is packed with NumPy.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+ATOM_ROWS, ATOM_COLUMNS = 128, 4
+
+_FP4_MIDDLES = (0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0)
+_FP4_VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+
+
+def padded_shape(rows: int, columns: int) -> tuple[int, int]:
+    """Rows and columns of whole atoms: the extents that a graph may declare for interleaved scales.
+
+    Examples
+    --------
+    >>> padded_shape(200, 6)
+    (256, 8)
+    """
+    return -(-rows // ATOM_ROWS) * ATOM_ROWS, -(-columns // ATOM_COLUMNS) * ATOM_COLUMNS
+
+
+def interleave(scales: Any) -> Any:
+    """Plain scales (..., rows, columns) as atoms, padding 0; the answer has the extents of `padded_shape`.
+
+    Rows are those of A (M) or of B (N); a column is a block of K. Scales of B in the order of a graph, (K/v, N), are transposed
+    first.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> blob = interleave(np.arange(6, dtype=np.uint8).reshape(3, 2))
+    >>> blob.shape, blob.reshape(-1)[[0, 1, 16, 17, 32, 33]].tolist()
+    ((128, 4), [0, 1, 2, 3, 4, 5])
+    """
+    *batch, rows, columns = scales.shape
+    high, wide = padded_shape(rows, columns)
+    atoms = _padded(scales, high, wide).reshape(*batch, high // 128, 4, 32, wide // 4, 4)
+    n = len(batch)
+    return _permuted(atoms, (*range(n), n, n + 3, n + 2, n + 1, n + 4)).reshape(*batch, high, wide)
+
+
+def plain(blob: Any, rows: int, columns: int, batches: int | None = None) -> Any:
+    """The scales of a blob in plain order, (rows, columns), or (batches, rows, columns) where their number is given.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> scales = np.arange(130 * 5).reshape(130, 5).astype(np.uint8)
+    >>> np.array_equal(plain(interleave(scales), 130, 5), scales)
+    True
+    """
+    high, wide = padded_shape(rows, columns)
+    count = 1 if batches is None else batches
+    atoms = blob.reshape(-1)[: count * high * wide].reshape(count, high // 128, wide // 4, 32, 4, 4)
+    found = _permuted(atoms, (0, 1, 4, 3, 2, 5)).reshape(count, high, wide)[:, :rows, :columns]
+    return found[0] if batches is None else found
+
+
+def pack_fp4(values: Any) -> Any:
+    """Numbers (..., n), n even, as bytes of two fp4 each, (..., n / 2).
+
+    To nearest, ties to even, saturating at 6; the even element in the low half.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> pack_fp4(np.array([1.0, -6.0, 0.3, 100.0])).tolist()
+    [242, 113]
+    """
+    import numpy as np
+
+    v = np.asarray(values, np.float64)
+    if v.ndim == 0 or v.shape[-1] % 2 != 0:
+        raise ValueError(f"fp4 is packed in pairs along the last axis: got shape {v.shape}, wanted an even last extent")
+    size = np.abs(v)
+    # Half-way numbers go to the even code: upwards from an odd one only.
+    codes = sum((size >= m) if i % 2 else (size > m) for i, m in enumerate(_FP4_MIDDLES)).astype(np.uint8)
+    codes = np.where(np.isnan(v), 7, codes | np.where(np.signbit(v), 8, 0)).astype(np.uint8)
+    return codes[..., 0::2] | codes[..., 1::2] << 4
+
+
+def unpack_fp4(packed: Any) -> Any:
+    """The numbers of packed fp4, float32 (..., 2 n).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> unpack_fp4(np.array([242, 113], np.uint8)).tolist()
+    [1.0, -6.0, 0.5, 6.0]
+    """
+    import numpy as np
+
+    table = np.array([*_FP4_VALUES, *(-v for v in _FP4_VALUES)], np.float32)
+    bytes_ = np.asarray(packed).view(np.uint8)
+    return np.stack([table[bytes_ & 15], table[bytes_ >> 4]], -1).reshape(*bytes_.shape[:-1], -1)
+
+
+def _permuted(array: Any, axes: tuple[int, ...]) -> Any:
+    return array.permute(axes) if hasattr(array, "permute") else array.transpose(axes)
+
+
+def _padded(array: Any, rows: int, columns: int) -> Any:
+    *batch, high, wide = array.shape
+    if (high, wide) == (rows, columns):
+        return array
+    shape = (*batch, rows, columns)
+    if type(array).__module__.startswith("jax"):
+        import jax.numpy as jnp
+
+        return jnp.zeros(shape, array.dtype).at[..., :high, :wide].set(array)
+    if hasattr(array, "new_zeros"):
+        whole = array.new_zeros(shape)
+    else:
+        import numpy as np
+
+        whole = np.zeros(shape, array.dtype)
+    whole[..., :high, :wide] = array
+    return whole

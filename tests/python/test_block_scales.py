@@ -1,0 +1,225 @@
+"""Matrices with scales of blocks and quantised outputs from Python: MXFP8, NVFP4, MXFP4, against loops in float64."""
+
+import importlib
+
+import numpy as np
+import pytest
+import verglas
+from support import lacking
+from verglas import data_type, scale_layout, tensor_reordering
+
+ml_dtypes = pytest.importorskip("ml_dtypes")
+
+E4M3, E5M2, E8M0 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2, ml_dtypes.float8_e8m0fnu
+F8 = tensor_reordering.F8_128x4
+
+
+def powers(rng, shape):
+    """Powers of two: every order of a sum of small integers times these is exact."""
+    return np.exp2(rng.integers(-3, 4, shape)).astype(E8M0)
+
+
+def spread(scales, block, k):
+    return np.repeat(scales.astype(np.float64), block, -1)[..., :k]
+
+
+def declared(graph, name, array, dtype=None, **options):
+    stride = [s // array.itemsize for s in array.strides]
+    return graph.tensor(name=name, dim=array.shape, stride=stride, data_type=dtype or array.dtype, **options)
+
+
+@pytest.mark.parametrize(("interleaved", "poison"), [(False, 0), (True, 0x00), (True, 0x7F), (True, 0xFF)])
+@pytest.mark.parametrize(("a_type", "b_type"), [(E4M3, E4M3), (E5M2, E4M3), (E4M3, E5M2)])
+def test_mxfp8_product_with_tails_and_poisoned_padding(interleaved, poison, a_type, b_type):
+    m, n, k, block = 131, 9, 77, 32
+    rng = np.random.default_rng(1)
+    a, b = rng.integers(-3, 4, (m, k)).astype(a_type), rng.integers(-3, 4, (n, k)).astype(b_type)
+    columns = -(-k // block)
+    sa, sb = powers(rng, (m, columns)), powers(rng, (n, columns))
+    graph = verglas.Graph()
+    A = declared(graph, "A", a)
+    B = declared(graph, "B", b.T)
+    if interleaved:
+        blobs = []
+        for s in (sa, sb):
+            blob = scale_layout.interleave(s.view(np.uint8))
+            inside = scale_layout.interleave(np.ones(s.shape, np.uint8))
+            blobs.append(np.where(inside == 1, blob, poison).astype(np.uint8))
+        SA = graph.tensor(name="SA", dim=blobs[0].shape, stride=[blobs[0].shape[1], 1], data_type=E8M0, reordering_type=F8)
+        # As cuDNN's scripts declare them: the logical extents in the order of B.
+        SB = graph.tensor(name="SB", dim=[columns, n], stride=[1, columns], data_type=E8M0).set_reordering_type(F8)
+    else:
+        blobs = [sa, sb.T]
+        SA, SB = declared(graph, "SA", sa), declared(graph, "SB", sb.T)
+    x = graph.block_scale_dequantize(A, SA, block_size=[1, block])
+    y = graph.block_scale_dequantize(B, SB, block_size=[block, 1])
+    C = graph.matmul(x, y).set_output(True).set_data_type(data_type.FLOAT)
+    graph.build()
+    out = np.full((m, n), np.nan, np.float32)
+    graph.execute({A: a, B: b.T, SA: blobs[0], SB: blobs[1], C: out})
+    want = (a.astype(np.float64) * spread(sa, block, k)) @ (b.astype(np.float64) * spread(sb, block, k)).T
+    assert np.array_equal(out, want.astype(np.float32))
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_nvfp4_beside_bf16_with_a_global_scale(flat):
+    m, n, k, block = 7, 32, 50, 16
+    rng = np.random.default_rng(2)
+    a = rng.integers(-4, 5, (m, k)).astype(ml_dtypes.bfloat16)
+    codes = rng.choice([0, 0.5, 1, 1.5, 2, 3, 4, 6, -1, -3], (n, k))
+    b = scale_layout.pack_fp4(codes)  # (n, k / 2)
+    columns = -(-k // block)
+    sb = rng.choice([0.5, 1, 1.5, 2, 4], (n, columns)).astype(E4M3)
+    graph = verglas.Graph(io_data_type=data_type.FLOAT)
+    A = declared(graph, "A", a)
+    B = graph.tensor(name="B", dim=[k, n], stride=[1, k], data_type="float4_e2m1fn_x2")
+    SB = graph.tensor(name="SB", dim=[512], stride=[1], data_type=E4M3, reordering_type=F8)
+    alpha = graph.tensor(name="alpha", dim=[1, 1], stride=[1, 1], is_pass_by_value=True)
+    C = graph.mul(graph.matmul(A, graph.block_scale_dequantize(B, SB, block_size=block)), alpha).set_output(True)
+    graph.build()
+    out = np.full((m, n), np.nan, np.float32)
+    blob = scale_layout.interleave(sb.view(np.uint8))
+    graph.execute({A: a, B: b.reshape(-1) if flat else b.T, SB: blob.reshape(-1) if flat else blob, alpha: 0.25, C: out})
+    want = a.astype(np.float64) @ (codes * spread(sb, block, k)).T * 0.25
+    assert np.array_equal(out, want.astype(np.float32))
+    # The other labelling of the same memory, (N, K / 2).
+    again = np.full((m, n), np.nan, np.float32)
+    graph.execute({A: a, B: b, SB: blob, alpha: 0.25, C: again})
+    assert np.array_equal(out, again)
+
+
+@pytest.mark.parametrize("axis", [None, 1])
+@pytest.mark.parametrize(
+    ("data", "scale", "block"), [(E4M3, E8M0, 32), (E5M2, E8M0, 32), ("fp4_e2m1", E4M3, 16), ("fp4_e2m1", E8M0, 32)]
+)
+def test_quantised_outputs_beside_dense_ones_and_amax(data, scale, block, axis):
+    m, n, k = 64, 96, 5
+    rng = np.random.default_rng(3)
+    a, b = rng.standard_normal((1, m, k)).astype(np.float32), rng.standard_normal((1, k, n)).astype(np.float32)
+    a[0, :32] = 0  # blocks of zeros
+    a[0, 40] *= 1e-30
+    graph = verglas.Graph(io_data_type=data_type.FLOAT)
+    A, B = declared(graph, "A", a), declared(graph, "B", b)
+    Y = graph.relu(graph.matmul(A, B)).set_output(True)
+    Q, S = graph.block_scale_quantize(Y, block, axis=axis)
+    Q.set_data_type(data).set_output(True)
+    S.set_data_type(scale).set_output(True).set_reordering_type(F8)
+    most = graph.reduction(Y, verglas.reduction_mode.AMAX).set_dim([1, 1, 1]).set_output(True)
+    graph.build()
+    rows, columns = (m, n // block) if axis is None else (n, m // block)
+    fp4 = data == "fp4_e2m1"
+    y, amax = np.empty((1, m, n), np.float32), np.empty((1, 1, 1), np.float32)
+    q = np.empty((1, m, n // 2), np.uint8) if fp4 else np.empty((1, m, n), data)
+    s = np.full(scale_layout.padded_shape(rows, columns), 0xFF, np.uint8)
+    graph.execute({A: a, B: b, Y: y, Q: q, S: s, most: amax})
+    assert amax[0, 0, 0] == y.max()
+    limit = np.float32(6 if fp4 else ml_dtypes.finfo(data).max)
+    blocks = (y[0] if axis is None else y[0].T).reshape(rows, columns, block)
+    wanted = np.abs(blocks).max(-1) / limit
+    if scale is E8M0:
+        with np.errstate(divide="ignore"):
+            code = np.clip(np.ceil(np.log2(wanted.astype(np.float64))) + 127, 0, 254).astype(np.uint8)
+    else:
+        code = np.minimum(wanted, 448).astype(E4M3).view(np.uint8)
+    got = scale_layout.plain(s, rows, columns)
+    assert np.array_equal(got, code)
+    assert np.array_equal(scale_layout.interleave(got), s), "padding is zero"
+    held = code.view(scale).astype(np.float32)
+    with np.errstate(divide="ignore"):
+        inverse = np.where(held == 0, np.float32(0), np.float32(1) / held)
+    scaled = np.clip(blocks * inverse[..., None], -limit, limit).reshape(rows, -1)
+    scaled = scaled if axis is None else scaled.T
+    if fp4:
+        assert np.array_equal(q[0], scale_layout.pack_fp4(scaled))
+    else:
+        assert np.array_equal(q[0].view(np.uint8), scaled.astype(data).view(np.uint8))
+
+
+def test_a_quantised_result_enters_the_next_product():
+    m, n, k = 32, 64, 64
+    rng = np.random.default_rng(4)
+    a, b, c = (rng.integers(-3, 4, s).astype(np.float32) for s in [(m, k), (k, n), (n, 8)])
+    first = verglas.Graph(io_data_type=data_type.FLOAT)
+    A, B = declared(first, "A", a), declared(first, "B", b)
+    Q, S = first.block_scale_quantize(first.matmul(A, B), 32)
+    Q.set_data_type(E4M3).set_output(True)
+    S.set_data_type(E8M0).set_output(True).set_reordering_type(F8)
+    first.build()
+    q, s = np.empty((m, n), E4M3), np.empty(scale_layout.padded_shape(m, n // 32), E8M0)
+    first.execute({A: a, B: b, Q: q, S: s})
+    second = verglas.Graph(io_data_type=data_type.FLOAT)
+    X, T, C = declared(second, "X", q), declared(second, "T", s, reordering_type=F8), declared(second, "C", c)
+    Y = second.matmul(second.block_scale_dequantize(X, T, [1, 32]), C).set_output(True)
+    second.build()
+    y = np.empty((m, 8), np.float32)
+    second.execute({X: q, T: s, C: c, Y: y})
+    held = q.astype(np.float64) * spread(scale_layout.plain(s.view(np.uint8), m, n // 32).view(E8M0), 32, n)
+    assert np.array_equal(y, (held @ c).astype(np.float32))
+
+
+def test_pack_fp4_is_what_ml_dtypes_rounds_to():
+    every = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
+    middles = np.array([0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0], np.float32)
+    v = np.concatenate([every[np.isfinite(every)], middles, np.nextafter(middles, 9), np.nextafter(middles, -9), -middles])
+    v = v[: len(v) // 2 * 2]
+    codes = v.astype(ml_dtypes.float4_e2m1fn).view(np.uint8)
+    assert np.array_equal(scale_layout.pack_fp4(v), codes[0::2] | codes[1::2] << 4)
+    back = scale_layout.unpack_fp4(np.arange(256, dtype=np.uint8)).reshape(256, 2)
+    table = np.arange(16, dtype=np.uint8).view(ml_dtypes.float4_e2m1fn).astype(np.float32)
+    assert np.array_equal(back, np.stack([np.tile(table, 16), np.repeat(table, 16)], -1))
+
+
+def test_what_is_refused_says_why():
+    graph = verglas.Graph()
+    A = graph.tensor(name="A", dim=[4, 64], stride=[64, 1], data_type=data_type.FP4_E2M1)
+    SA = graph.tensor(name="SA", dim=[512], stride=[1], data_type=E8M0, reordering_type=F8)
+    B = graph.tensor(name="B", dim=[64, 8], stride=[8, 1])
+    C = graph.matmul(graph.block_scale_dequantize(A, SA, [1, 32]), B).set_output(True)
+    graph.build()
+    good = {A: np.zeros((4, 32), np.uint8), SA: np.zeros(512, np.uint8), B: np.zeros((64, 8), ml_dtypes.bfloat16)}
+    out = np.zeros((4, 8), ml_dtypes.bfloat16)
+    graph.execute({**good, C: out})
+    for bad, words in [
+        ({A: np.zeros((4, 64), ml_dtypes.float4_e2m1fn)}, "two elements a byte"),
+        ({A: np.zeros((4, 33), np.uint8)}, r"K = 64 .* wanted 66|66"),
+        ({SA: np.zeros(511, np.uint8)}, "call.scale_size.*511 bytes"),
+        ({SA: np.zeros((512, 2), np.uint8)[:, 0]}, "call.scale_extent.*dense run"),
+        ({SA: np.zeros(512, np.float32)}, "call.dtype"),
+    ]:
+        with pytest.raises(verglas.InvalidCallError, match=words):
+            graph.execute({**good, **bad, C: out})
+
+
+def test_scale_layout_of_batches():
+    scales = np.arange(3 * 130 * 5, dtype=np.int64).reshape(3, 130, 5) % 251
+    blob = scale_layout.interleave(scales.astype(np.uint8))
+    assert blob.shape == (3, 256, 8)
+    flat = blob.reshape(-1)
+    for batch, row, column in [(0, 0, 0), (1, 129, 4), (2, 33, 3), (2, 100, 1)]:
+        at = ((batch * 2 + row // 128) * 2 + column // 4) * 512 + row % 32 * 16 + row % 128 // 32 * 4 + column % 4
+        assert flat[at] == scales[batch, row, column]
+    assert np.array_equal(scale_layout.plain(flat, 130, 5, 3), scales)
+
+
+def test_torch_types_and_tensors():
+    torch = lazily("torch")
+    a = torch.ones(4, 64).to(torch.float8_e4m3fn)
+    b = torch.ones(8, 32, dtype=torch.uint8).view(torch.float4_e2m1fn_x2) if hasattr(torch, "float4_e2m1fn_x2") else None
+    if b is None:
+        lacking("torch", "this torch has no float4_e2m1fn_x2")
+    graph = verglas.Graph(io_data_type=data_type.FLOAT)
+    A, B = graph.tensor_like(a, name="A"), graph.tensor(name="B", dim=[64, 8], stride=[1, 64], data_type=torch.float4_e2m1fn_x2)
+    scales = scale_layout.interleave(torch.full((8, 2), 127, dtype=torch.uint8))
+    SB = graph.tensor(name="SB", dim=[128, 4], stride=[4, 1], data_type=torch.float8_e8m0fnu, reordering_type=F8)
+    C = graph.matmul(A, graph.block_scale_dequantize(B, SB, [32, 1])).set_output(True)
+    graph.build()
+    out = torch.empty(4, 8)
+    graph.execute({A: a, B: b, SB: scales.view(torch.float8_e8m0fnu), C: out})
+    assert (out == 64 * 0.25).all()  # the byte 0x01 is 0.5 and 0
+
+
+def lazily(module):
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        lacking(module, f"{module} is not installed")
