@@ -78,7 +78,7 @@ std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) 
       if (s.pingpong && accumulators_of(k) > 128 && k.d_path != Path::tma) continue;
       // Nor for a second output or a reduction.
       if (accumulators_of(k) > 128 && (c.stores.size() > 1 || !c.reductions.empty())) continue;
-      ranked.emplace_back(predict_seconds(k, c.declared, sm_count), std::move(knobs));
+      ranked.emplace_back(predict_seconds(k, c.declared, sm_count, drain_of(c)), std::move(knobs));
     }
   std::stable_sort(ranked.begin(), ranked.end(), [](const auto& x, const auto& y) { return x.first < y.first; });
   std::vector<Knobs> all;

@@ -41,7 +41,7 @@ class Sm90Engine final : public engine::Engine {
   }
 
   double predict(const chain::FusionChain& chain, const Knobs& knobs, Device device) const override {
-    return predict_seconds(configuration_of(chain, knobs), chain.declared, multiprocessors(device));
+    return predict_seconds(configuration_of(chain, knobs), chain.declared, multiprocessors(device), drain_of(chain));
   }
 
   engine::Compiled compile(const chain::FusionChain& chain, const Knobs& knobs, Device device) const override {

@@ -7,10 +7,19 @@ namespace vg {
 struct Aux {
   const void* address;
   int64 batch_stride, row_stride, col_stride;
+
+  /// Columns 2i and 2i + 1 lie in one aligned piece.
+  template <class T>
+  VG_DEVICE bool in_pairs() const {
+    const uint64 all = reinterpret_cast<uint64>(address) | static_cast<uint64>(batch_stride * T::BYTES) |
+                       static_cast<uint64>(row_stride * T::BYTES);
+    return col_stride == 1 && all % (2 * T::BYTES) == 0;
+  }
 };
 
 // Stored elements as float. The loads are volatile so that they stay with their unit: hoisted over the tile they would spill.
 struct F32 {
+  static constexpr bool PAIRS = true;
   static constexpr int BYTES = 4;
   VG_DEVICE static float load(const void* from) {
     float f;
@@ -18,7 +27,19 @@ struct F32 {
     return f;
   }
   VG_DEVICE static void store(void* to, float v) { asm volatile("st.global.f32 [%0], %1;" ::"l"(to), "f"(v) : "memory"); }
+  VG_DEVICE static void load_pair(const void* from, float& x, float& y) {
+    asm volatile("ld.global.v2.f32 {%0, %1}, [%2];" : "=f"(x), "=f"(y) : "l"(from));
+  }
+  VG_DEVICE static void store_pair(void* to, float x, float y) {
+    asm volatile("st.global.v2.f32 [%0], {%1, %2};" ::"l"(to), "f"(x), "f"(y) : "memory");
+  }
 };
+VG_DEVICE void store_u32(void* to, uint32 v) { asm volatile("st.global.u32 [%0], %1;" ::"l"(to), "r"(v) : "memory"); }
+VG_DEVICE uint32 load_u32(const void* from) {
+  uint32 v;
+  asm volatile("ld.global.u32 %0, [%1];" : "=r"(v) : "l"(from));
+  return v;
+}
 VG_DEVICE void store_u16(void* to, uint16 v) { asm volatile("st.global.u16 [%0], %1;" ::"l"(to), "h"(v) : "memory"); }
 VG_DEVICE uint16 load_u16(const void* from) {
   uint16 v;
@@ -32,6 +53,7 @@ VG_DEVICE float f16_to_float(uint16 v) {
   return f;
 }
 struct Bf16 {
+  static constexpr bool PAIRS = true;
   static constexpr int BYTES = 2;
   VG_DEVICE static float load(const void* from) { return bf16_to_float(load_u16(from)); }
   VG_DEVICE static void store(void* to, float v) {
@@ -39,8 +61,15 @@ struct Bf16 {
     asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(v));
     store_u16(to, h);
   }
+  VG_DEVICE static void load_pair(const void* from, float& x, float& y) {
+    const uint32 both = load_u32(from);
+    x = __uint_as_float(both << 16);
+    y = __uint_as_float(both & 0xffff0000u);
+  }
+  VG_DEVICE static void store_pair(void* to, float x, float y) { store_u32(to, pack_bf16(x, y)); }
 };
 struct F16 {
+  static constexpr bool PAIRS = true;
   static constexpr int BYTES = 2;
   VG_DEVICE static float load(const void* from) { return f16_to_float(load_u16(from)); }
   VG_DEVICE static void store(void* to, float v) {
@@ -48,8 +77,15 @@ struct F16 {
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(v));
     store_u16(to, h);
   }
+  VG_DEVICE static void load_pair(const void* from, float& x, float& y) {
+    const uint32 both = load_u32(from);
+    x = f16_to_float(static_cast<uint16>(both));
+    y = f16_to_float(static_cast<uint16>(both >> 16));
+  }
+  VG_DEVICE static void store_pair(void* to, float x, float y) { store_u32(to, pack_fp16(x, y)); }
 };
 struct I8 {
+  static constexpr bool PAIRS = false;
   static constexpr int BYTES = 1;
   VG_DEVICE static float load(const void* from) {
     int v;
@@ -58,6 +94,7 @@ struct I8 {
   }
 };
 struct U8 {
+  static constexpr bool PAIRS = false;
   static constexpr int BYTES = 1;
   VG_DEVICE static float load(const void* from) {
     uint32 v;
@@ -66,10 +103,12 @@ struct U8 {
   }
 };
 struct Bool {
+  static constexpr bool PAIRS = false;
   static constexpr int BYTES = 1;
   VG_DEVICE static float load(const void* from) { return U8::load(from) != 0.0f ? 1.0f : 0.0f; }
 };
 struct I32 {
+  static constexpr bool PAIRS = false;
   static constexpr int BYTES = 4;
   VG_DEVICE static float load(const void* from) {
     int v;
@@ -77,6 +116,27 @@ struct I32 {
     return static_cast<float>(v);
   }
 };
+
+template <class T, bool ROWS>
+VG_DEVICE void load_pairs(float (&v)[8], const char* from, int64 row_stride, int row, int col, const Parameters& p) {
+#pragma unroll
+  for (int i = 0; i < 8; i += 2) {
+    const int down = i / 4, across = i / 2 % 2, x = 2 * down + 4 * across;  // row by row
+    if (!ROWS && down != 0) {
+      v[x] = v[x - 2];
+      v[x + 1] = v[x - 1];
+      continue;
+    }
+    if (down != 0 && across == 0) from += 8 * T::BYTES * row_stride;
+    v[x] = v[x + 1] = 0.0f;
+    if (ROWS && row + 8 * down >= p.m) continue;
+    if (col + 8 * across + 1 < p.n) {
+      T::load_pair(from + 8 * across * T::BYTES, v[x], v[x + 1]);
+    } else if (col + 8 * across < p.n) {
+      v[x] = T::load(from + 8 * across * T::BYTES);
+    }
+  }
+}
 
 /// The operand's values for a unit; nothing is read outside D. ROWS, COLS: it varies along that axis.
 template <class T, bool ROWS, bool COLS>
@@ -88,6 +148,12 @@ VG_DEVICE void load_aux(float (&v)[8], const Aux& aux, const Parameters& p, cons
   if (ROWS) element += row * aux.row_stride;
   if (COLS) element += col * aux.col_stride;
   const char* from = static_cast<const char*>(aux.address) + element * T::BYTES;
+  if constexpr (COLS && T::PAIRS) {
+    if (aux.in_pairs<T>()) {
+      load_pairs<T, ROWS>(v, from, aux.row_stride, row, col, p);
+      return;
+    }
+  }
 #pragma unroll
   for (int order = 0; order < 8; ++order) {
     const int i = order % 2 + order / 2 % 2 * 4 + order / 4 * 2;  // row by row
@@ -111,6 +177,20 @@ VG_DEVICE void store_output(const Aux& out, const float (&v)[8], const Parameter
   asm volatile("" : "+r"(row), "+r"(col));
   char* to = static_cast<char*>(const_cast<void*>(out.address)) +
              (at.batch * out.batch_stride + row * out.row_stride + col * out.col_stride) * T::BYTES;
+  if (out.in_pairs<T>()) {
+#pragma unroll
+    for (int i = 0; i < 8; i += 2) {
+      const int down = i / 4, across = i / 2 % 2, x = 2 * down + 4 * across;
+      if (down != 0 && across == 0) to += 8 * T::BYTES * out.row_stride;
+      if (row + 8 * down >= p.m) continue;
+      if (col + 8 * across + 1 < p.n) {
+        T::store_pair(to + 8 * across * T::BYTES, v[x], v[x + 1]);
+      } else if (col + 8 * across < p.n) {
+        T::store(to + 8 * across * T::BYTES, v[x]);
+      }
+    }
+    return;
+  }
 #pragma unroll
   for (int order = 0; order < 8; ++order) {
     const int i = order % 2 + order / 2 % 2 * 4 + order / 4 * 2;
@@ -135,14 +215,21 @@ VG_DEVICE float round_f16(float f) {
 VG_DEVICE float max_nan(float a, float b) { return a > b ? a : (b >= a ? b : a + b); }
 VG_DEVICE float min_nan(float a, float b) { return a < b ? a : (b <= a ? b : a + b); }
 VG_DEVICE float leaky(float x, float slope) { return x > 0.0f ? x : (x <= 0.0f ? slope * x : x); }
+/// n / d within an ulp for d from 1 to 4; no branch, of which the full division has one for each element.
+VG_DEVICE float quotient(float n, float d) {
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(d));
+  const float q = n * r;
+  return fmaf(fmaf(-q, d, n), r, q);
+}
 VG_DEVICE float sigmoid(float x) {
   const float e = expf(-fabsf(x));
-  return (x < 0.0f ? e : 1.0f) / (1.0f + e);
+  return quotient(x < 0.0f ? e : 1.0f, 1.0f + e);
 }
 /// σ(x)·(1 − σ(x)) without the cancellation.
 VG_DEVICE float sigmoid_slope(float x) {
   const float e = expf(-fabsf(x));
-  return e / ((1.0f + e) * (1.0f + e));
+  return quotient(e, (1.0f + e) * (1.0f + e));
 }
 VG_DEVICE float swish(float x, float beta) {
   const float held = max_nan(x, -3.0e38f);  // −∞ · 0 is −0, not NaN
