@@ -50,8 +50,8 @@ TensorView view_of(const ffi::AnyBuffer& buffer) {
   return v;
 }
 
-ffi::Error run(std::string_view name, ffi::Span<const std::int32_t> inputs, ffi::Span<const std::int32_t> outputs, float alpha,
-               ffi::RemainingArgs arguments, ffi::RemainingRets results) {
+ffi::Error run(std::string_view name, ffi::Span<const std::int32_t> inputs, ffi::Span<const std::int32_t> outputs,
+               std::int32_t sf_vec_size, float alpha, ffi::RemainingArgs arguments, ffi::RemainingRets results) {
   try {
     const ops::Operation op = ops::Operation::named(name);
     std::array<TensorView, ops::kMaxTensors> views;
@@ -70,7 +70,7 @@ ffi::Error run(std::string_view name, ffi::Span<const std::int32_t> inputs, ffi:
       if (!buffer.has_value()) return buffer.error();
       views.at(static_cast<std::size_t>(outputs[i])) = view_of(**buffer);
     }
-    op.run({views.data(), places}, {}, alpha);
+    op.run({views.data(), places}, {.sf_vec_size = sf_vec_size}, alpha);
     return ffi::Error::Success();
   } catch (const Error& e) {
     const bool is_wrong = e.code() == ErrorCode::invalid_call || e.code() == ErrorCode::invalid_graph;
@@ -85,6 +85,7 @@ XLA_FFI_DEFINE_HANDLER(kRun, run,
                            .Attr<std::string_view>("operation")
                            .Attr<ffi::Span<const std::int32_t>>("inputs")
                            .Attr<ffi::Span<const std::int32_t>>("outputs")
+                           .Attr<std::int32_t>("sf_vec_size")
                            .Attr<float>("alpha")
                            .RemainingArgs()
                            .RemainingRets());

@@ -18,9 +18,10 @@ inline bool is_given(const TensorView& v) noexcept { return v.dtype != DataType:
 /// A call as far as it does not depend on addresses and scalars.
 struct Problem {
   const Definition& definition;
-  std::span<const TensorView> given;
+  std::array<TensorView, kMaxTensors> given{};
   const Options& options;
   std::int64_t m = 0, n = 0, k = 0, l = 0;
+  int block = 0;                                  ///< elements of K that share a scale; 0: there are no scales
   std::array<TensorView, kMaxTensors> layout{};   ///< of outputs: what they have to be; not set: no such output
   std::array<std::uint8_t, kMaxTensors> major{};  ///< of matrices: the contiguous axis, 0 or 1
 
@@ -34,14 +35,22 @@ struct Problem {
   void require_type(int place, std::initializer_list<DataType> types) const;
   void require_same_type(int place, int other) const;
   void require_accumulator(std::initializer_list<DataType> types) const;
-  /// A (M, K, L) and B (N, K, L) of one type: they give m, n, k, l.
+  /// A (M, K, L) and B (N, K, L): they give m, n, k, l.
   void read_product(int a, int b);
+  /// The same, of one type that needs no scales.
+  void read_plain_product(int a, int b);
+  /// The same where blocks of K have scales. Afterwards `given` counts elements of A and B, and has scales as runs of bytes.
+  /// Tells whether A and B are fp4.
+  bool read_scaled_product(int a, int b, int sfa, int sfb);
   /// A matrix of these extents, packed.
   void read_matrix(int place, std::array<std::int64_t, 3> extent);
+  void read_scalar(int place) const;  ///< one fp32
   /// (M, 1, L) in fp32, any strides.
   void read_column(int place) const;
 
   // What definitions say of outputs.
+  /// Scales of blocks along the columns of a quantised output: atoms of bytes.
+  void make_scales(int place, std::int64_t columns, DataType type);
   /// A packed matrix. Its type is that of the tensor passed, else `wanted`, else `otherwise`; so is its major, the option's or
   /// that of the output `as` where there is one.
   void make_matrix(int place, std::int64_t columns, DataType wanted, DataType otherwise, std::initializer_list<DataType> types,
@@ -57,6 +66,7 @@ enum class Cut : std::uint8_t {
   full,    ///< (M, N, L) as (L, M, N)
   column,  ///< (M, 1, L) as (L, M, 1)
   scalar,  ///< one element as (1, 1, 1)
+  bytes,   ///< scales of blocks: all that there are, in a row
   alpha,   ///< no tensor: the call's alpha
   // One batch at a time: runs of columns take the place of the batch.
   a_batch,    ///< (M, K) as (1, M, K)
@@ -78,9 +88,15 @@ class Description {
 
   Tensor input(int place, Cut cut, int part = 0);
   Tensor alpha();
+  Tensor scalar(int place);  ///< one fp32 in memory
+  /// A (L, M, K) and B (L, K, N), times their scales where there are some.
+  Tensor matrix_a(int place, int scale);
+  Tensor matrix_b(int place, int scale);
   Tensor product(const Tensor& a, const Tensor& b) { return graph.matmul(a, b); }
   /// Stores `x`, rounded to the type of that output.
   void store(const Tensor& x, int place, Cut cut, int part = 0);
+  /// Stores x in blocks of columns, each with a scale.
+  void store_quantised(const Tensor& x, int place, int scale);
   /// max |x| over everything; −∞ over nothing.
   void store_amax(const Tensor& x, int place);
   /// Sum over the columns.
@@ -91,6 +107,7 @@ class Description {
   bool by_batch = false;                             ///< a launch for each batch
 
  private:
+  Tensor scales(int place, bool of_b);
   Tensor declare(const TensorView& like, const Feed& feed, const std::string& name);
   void note(const Tensor& t, const Feed& feed) { feeds.emplace_back(t.uid(), feed); }
   const Problem& p_;

@@ -46,6 +46,7 @@ TensorView cut_out(const TensorView& v, const Feed& feed, std::int64_t batch) no
       out.order = AxisOrder::kernel;
       return out;
     case Cut::column: return with_axes(v, {e[2], e[0], 1}, {s[2], s[0], 1}, 0);
+    case Cut::bytes: return v;
     case Cut::scalar: return with_axes(v, {1, 1, 1}, {1, 1, 1}, 0);
     case Cut::a_batch: return with_axes(v, {1, e[0], e[1]}, {0, s[0], s[1]}, batch * s[2]);
     case Cut::b_runs:
@@ -84,6 +85,15 @@ Tensor Description::alpha() {
   Tensor t =
       graph.tensor({.name = "alpha", .dim = {1, 1, 1}, .stride = {1, 1, 1}, .data_type = DataType::fp32, .pass_by_value = true});
   note(t, {});
+  return t;
+}
+
+Tensor Description::scalar(int place) {
+  Tensor t = graph.tensor({.name = std::string(p_.definition.tensors()[static_cast<std::size_t>(place)].name),
+                           .dim = {1, 1, 1},
+                           .stride = {1, 1, 1},
+                           .data_type = DataType::fp32});
+  note(t, {static_cast<std::int8_t>(place), Cut::scalar, 0});
   return t;
 }
 

@@ -24,17 +24,17 @@ class GemmAmax final : public Definition {
   void infer(Problem& p) const override {
     p.require({kA, kB});
     if (p.has(kSfa) || p.has(kSfb)) p.require({kSfa, kSfb});
-    p.require_type(kA, {fp32, fp16, bf16, fp8_e4m3, fp8_e5m2});
-    p.require_same_type(kB, kA);
-    if (p.has(kSfa)) throw broken(Rule::op_not_yet, p.who(kSfa) + " is a block scale");
     p.require_accumulator({fp32});
-    p.read_product(kA, kB);
+    if (p.has(kSfa))
+      p.read_scaled_product(kA, kB, kSfa, kSfb);
+    else
+      p.read_plain_product(kA, kB);
     p.make_matrix(kC, p.n, p.options.c_dtype, fp32, {fp32, fp16, bf16, fp8_e4m3, fp8_e5m2});
     p.make_scalar(kAmax, 3);
   }
 
   void describe(const Problem&, Description& d) const override {
-    const Tensor c = d.product(d.input(kA, Cut::a), d.input(kB, Cut::b));
+    const Tensor c = d.product(d.matrix_a(kA, kSfa), d.matrix_b(kB, kSfb));
     d.store(c, kC, Cut::full);
     d.store_amax(c, kAmax);
   }

@@ -28,14 +28,12 @@ class GemmSwiglu final : public Definition {
     p.require({kA, kB});
     const bool scaled = p.has(kSfa) || p.has(kSfb) || p.has(kAmax) || p.has(kSfc) || p.has(kNormConst);
     if (scaled) p.require({kSfa, kSfb});
-    p.require_type(kA, {fp32, fp16, bf16, fp8_e4m3, fp8_e5m2});
-    p.require_same_type(kB, kA);
     if (scaled) throw broken(Rule::op_not_yet, p.who(kSfa) + " is a block scale");
     if (p.at(kA).dtype == fp32 || p.at(kA).dtype == bf16)
       p.require_accumulator({fp32});
     else
       p.require_accumulator({fp32, fp16});
-    p.read_product(kA, kB);
+    p.read_plain_product(kA, kB);
     if (p.n % 64 != 0)
       throw broken(Rule::op_extent, p.who(kB), "N = " + std::to_string(p.n),
                    "a multiple of 64: runs of 32 rows of up and of gate");

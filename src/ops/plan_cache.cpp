@@ -24,6 +24,7 @@ Key key_of(const Problem& p) {
   const auto names = Operation::names();
   add(static_cast<std::size_t>(std::find(names.begin(), names.end(), p.definition.name()) - names.begin()));
   add(p.l == 1);
+  add(static_cast<std::size_t>(p.block));
   const Device device = p.at(0).device;
   add(static_cast<std::size_t>(device.type));
   if (device.type == DeviceType::cuda) {

@@ -154,10 +154,23 @@ void Problem::read_product(int a, int b) {
   major[static_cast<std::size_t>(b)] = require_packed(*this, b);
 }
 
+void Problem::read_plain_product(int a, int b) {
+  require_type(a, {DataType::fp32, DataType::fp16, DataType::bf16, DataType::fp8_e4m3, DataType::fp8_e5m2});
+  require_same_type(b, a);
+  read_product(a, b);
+}
+
 void Problem::read_matrix(int place, std::array<std::int64_t, 3> extent) {
   require_rank(*this, place, 3);
   require_extent(*this, place, extent);
   major[static_cast<std::size_t>(place)] = require_packed(*this, place);
+}
+
+void Problem::read_scalar(int place) const {
+  require_type(place, {DataType::fp32});
+  const TensorView& v = at(place);
+  if (v.rank < 0 || v.rank > 3 || !std::all_of(v.extent.begin(), v.extent.begin() + v.rank, [](auto e) { return e == 1; }))
+    throw broken(Rule::op_extent, who(place), "shape " + shape_of(v), "one element");
 }
 
 void Problem::read_column(int place) const {
@@ -213,7 +226,8 @@ Problem problem_of(const Definition& definition, std::span<const TensorView> ten
   if (tensors.size() != definition.tensors().size())
     throw broken(Rule::op_missing, std::string(definition.name()), std::to_string(tensors.size()) + " tensors",
                  std::to_string(definition.tensors().size()) + " places");
-  Problem p{.definition = definition, .given = tensors, .options = options};
+  Problem p{.definition = definition, .options = options};
+  std::copy(tensors.begin(), tensors.end(), p.given.begin());
   check_options(p);
   if (p.has(0)) check_devices(p);
   definition.infer(p);

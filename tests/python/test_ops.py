@@ -299,24 +299,24 @@ def saturated(got, want, dtype):
     same(got, want, dtype)
 
 
-def test_block_scales_and_quantised_outputs_are_refused_by_name():
+def test_scales_come_together_and_quantised_outputs_need_them():
     scales = np.zeros((32, 4, 1, 4, 1, 2), np.uint8)
     a, b = matrix((4, 64, 2), FP8[0]), matrix((64, 64, 2), FP8[0])
     dy = {"c_tensor": matrix((4, 64, 2), np.float32)}
+    with pytest.raises(NotImplementedError, match=r"op\.not_yet"):
+        ops.gemm_swiglu_forward(a, b, sfa_tensor=scales, sfb_tensor=scales)
     for function, more in [
         (ops.gemm_amax_forward, {}),
         (ops.gemm_swiglu_forward, {}),
         (ops.gemm_srelu_forward, {}),
         (ops.gemm_srelu_backward, dy),
     ]:
-        with pytest.raises(NotImplementedError, match=r"op\.not_yet"):
-            function(a, b, sfa_tensor=scales, sfb_tensor=scales, **more)
-        with pytest.raises(ValueError, match=r"op.missing.* sfa"):
+        with pytest.raises(ValueError, match=r"op\.missing.* sfa"):
             function(a, b, sfb_tensor=scales, **more)
     for function, more in [(ops.gemm_srelu_forward, {}), (ops.gemm_srelu_backward, dy)]:
         with pytest.raises(NotImplementedError, match=r"op\.not_yet"):
             function(a, b, d_dtype=FP8[0], **more)
-        with pytest.raises(NotImplementedError, match=r"op\.not_yet"):
+        with pytest.raises(ValueError, match=r"op\.missing.* norm_const"):
             function(a, b, norm_const_tensor=np.ones(1, np.float32), **more)
 
 

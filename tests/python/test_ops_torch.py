@@ -174,7 +174,7 @@ def test_refusals_have_the_same_rules():
         ("op.dtype", lambda: ops.gemm_amax_forward(a, b.double().half())),
         ("op.layout", lambda: ops.gemm_amax_forward(a[:, ::2], b[:, ::2])),
         ("op.option", lambda: ops.gemm_amax_forward(a, b, acc_dtype=torch.bfloat16)),
-        ("op.not_yet", lambda: ops.gemm_amax_forward(a, b, sfa_tensor=a, sfb_tensor=b)),
+        ("op.dtype", lambda: ops.gemm_amax_forward(a, b, sfa_tensor=a, sfb_tensor=b)),
     ]:
         with pytest.raises(verglas.Error) as caught:
             call()

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from verglas import _verglas, errors
-from verglas._verglas import Operation, OperationOptions, TensorSpec
+from verglas._verglas import OperationOptions, TensorSpec
 from verglas.ops._frameworks import numpy_dtype
-from verglas.ops._operation import options_of
+from verglas.ops._operation import named, options_of
 from verglas.ops._result import TupleDict
 
 _TARGET = "verglas.operation"
@@ -53,11 +53,17 @@ def _batch_to_the_end(array: Any, axis_size: int, is_batched: bool) -> Any:
 
 @functools.cache
 def _callable(
-    name: str, places: tuple[int, ...], outputs: tuple[int, ...], shapes: tuple[Any, ...], alpha: float, takes_alpha: bool
+    name: str,
+    places: tuple[int, ...],
+    ranks: tuple[int, ...],
+    outputs: tuple[int, ...],
+    shapes: tuple[Any, ...],
+    sf_vec_size: int,
+    alpha: float,
+    takes_alpha: bool,
 ) -> Any:
     """The foreign call for inputs at these places; ``shapes`` are (shape, dtype) of the outputs."""
     _register()
-    ranks = [3] * len(places)
     call = jax.ffi.ffi_call(
         _TARGET,
         [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in shapes],
@@ -69,6 +75,7 @@ def _callable(
         "operation": name,
         "inputs": np.array(places, np.int32),
         "outputs": np.array(outputs, np.int32),
+        "sf_vec_size": np.int32(sf_vec_size),
         "alpha": np.float32(alpha),
     }
     return lambda *arrays: tuple(call(*arrays, **attributes))
@@ -76,8 +83,7 @@ def _callable(
 
 def call(name: str, tensors: dict[str, Any], options: dict[str, Any], alpha: Any = 1.0) -> dict[str, Any]:
     """The outputs by place. Everything that can be wrong is raised while tracing."""
-    operation = Operation(name)
-    places = [place for place, _, _ in operation.tensors]
+    operation, places = named(name)
     given = [tensors.get(place) for place in places]
     for tensor in given:
         if tensor is not None and not isinstance(tensor, (jax.Array, np.ndarray)):
@@ -91,9 +97,12 @@ def call(name: str, tensors: dict[str, Any], options: dict[str, Any], alpha: Any
     arrays = [given[i] for i in inputs]
     if takes_alpha:
         arrays.append(jnp.asarray(alpha, jnp.float32).reshape(()))
-    run = _callable(name, inputs, outputs, shapes, fixed, takes_alpha)
-    if name == "gemm_amax" or takes_alpha:  # one maximum for each element of a vmap, so that its batch is no batch of ours
-        results = run(*arrays)
+    ranks = tuple(given[i].ndim for i in inputs)
+    if any(len(shape) > 3 for shape, _ in shapes):
+        raise _refused("op.option", name, "a quantised output", "one without scales of its own, from JAX")
+    # One maximum for each element of a vmap, so that its batch is no batch of ours; and scales lie in atoms of one batch.
+    if name == "gemm_amax" or takes_alpha or max(ranks) > 3:
+        results = _callable(name, inputs, ranks, outputs, shapes, options.get("sf_vec_size", 0), fixed, takes_alpha)(*arrays)
     else:
         results = _with_batches(name, inputs, outputs, shapes, fixed)(*arrays)
     return {places[i]: result for i, result in zip(outputs, results, strict=True)}
@@ -102,7 +111,7 @@ def call(name: str, tensors: dict[str, Any], options: dict[str, Any], alpha: Any
 @functools.cache
 def _with_batches(name: str, inputs: tuple[int, ...], outputs: tuple[int, ...], shapes: tuple[Any, ...], alpha: float) -> Any:
     """The call, whose batch L takes in the axis of a vmap: one launch for all of it."""
-    function = jax.custom_batching.custom_vmap(_callable(name, inputs, outputs, shapes, alpha, False))
+    function = jax.custom_batching.custom_vmap(_callable(name, inputs, (3,) * len(inputs), outputs, shapes, 0, alpha, False))
 
     @function.def_vmap
     def rule(axis_size: int, in_batched: list[bool], *arrays: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, ClassVar
 
 from verglas._verglas import Operation, OperationOptions, Prepared
@@ -14,6 +15,13 @@ def options_of(*, vector_f32: bool = False, ab12_stages: int = 4, **options: Any
     if ab12_stages < 1:
         raise ValueError(f"ab12_stages is {ab12_stages}, wanted 1 or more")
     return options
+
+
+@functools.cache
+def named(name: str) -> tuple[Operation, tuple[str, ...]]:
+    """The operation, and the names of its places."""
+    operation = Operation(name)
+    return operation, tuple(place for place, _, _ in operation.tensors)
 
 
 def run(
@@ -29,12 +37,12 @@ def run(
         from verglas.ops import _jax
 
         return _jax.run_eagerly(name, tensors, options, keys, alpha, stream)
-    operation = Operation(name)
-    places = [place for place, _, _ in operation.tensors]
+    operation, places = named(name)
+    settings = OperationOptions(**options)
     given = [tensors.get(place) for place in places]
-    specs = operation.outputs(given, OperationOptions(**options))
+    specs = operation.outputs(given, settings)
     given = [tensor if spec is None else empty(spec, framework) for tensor, spec in zip(given, specs, strict=True)]
-    operation.run(given, OperationOptions(), alpha, stream)
+    operation.run(given, settings, alpha, stream)
     made = {f"{place}_tensor": tensor for place, tensor, spec in zip(places, given, specs, strict=True) if spec is not None}
     return TupleDict((key, made.get(key)) for key in keys)
 
@@ -49,8 +57,7 @@ class PreparedOperation:
     _operation: ClassVar[str]
 
     def __init__(self, samples: dict[str, Any], options: dict[str, Any], alpha: float = 1.0) -> None:
-        self._handle = Operation(self._operation)
-        self._places = [place for place, _, _ in self._handle.tensors]
+        self._handle, self._places = named(self._operation)
         self._prepared = Prepared(
             self._handle, [samples.get(place) for place in self._places], OperationOptions(**options), alpha
         )

@@ -7,16 +7,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from verglas._verglas import Operation, OperationOptions
+from verglas._verglas import OperationOptions
 from verglas.ops._frameworks import empty
+from verglas.ops._operation import named
 from verglas.ops._result import TupleDict
 
 
 def _run(
     name: str, given: dict[str, Tensor | None], options: dict[str, Any], alpha: float, stream: int | None
 ) -> tuple[Tensor, ...]:
-    operation = Operation(name)
-    tensors = [given.get(place) for place, _, _ in operation.tensors]
+    operation, places = named(name)
+    tensors = [given.get(place) for place in places]
     specs = operation.outputs(tensors, OperationOptions(**options))
     made = [tensor if spec is None else empty(spec, "torch") for tensor, spec in zip(tensors, specs, strict=True)]
     operation.run(made, OperationOptions(), alpha, stream)
@@ -176,18 +177,31 @@ def _dtype(given: Any, default: torch.dtype) -> torch.dtype:
     return torch_dtype(TensorSpec([], given).data_type)
 
 
+@torch.compiler.disable
+def _run_with_scales(
+    name: str, tensors: dict[str, Any], options: dict[str, Any], keys: tuple[str, ...], alpha: float, stream: Any
+) -> TupleDict:
+    """Operands with scales of blocks have no operator: nothing is differentiated, and a compiled program breaks here."""
+    operation, places = named(name)
+    given = [tensors.get(place) for place in places]
+    specs = operation.outputs(given, OperationOptions(**options))
+    given = [tensor if spec is None else empty(spec, "torch") for tensor, spec in zip(given, specs, strict=True)]
+    operation.run(given, OperationOptions(sf_vec_size=options["sf_vec_size"]), alpha, stream)
+    made = {f"{place}_tensor": tensor for place, tensor, spec in zip(places, given, specs, strict=True) if spec is not None}
+    return TupleDict((key, made.get(key)) for key in keys)
+
+
 def run(
     name: str, tensors: dict[str, Any], options: dict[str, Any], keys: tuple[str, ...], alpha: float, stream: Any
 ) -> TupleDict:
     """The function of an operation, called with torch's tensors."""
     operator, inputs, types, outputs = _OPERATORS[name]
     if not torch.compiler.is_compiling():  # what the operator has no argument for is checked here
-        operation = Operation(name)
+        operation, places = named(name)
         tensors = {place: t if t is None else t.resolve_neg() for place, t in tensors.items()}  # types have no conjugates
-        operation.outputs([tensors.get(place) for place, _, _ in operation.tensors], OperationOptions(**options))
-    for place, tensor in tensors.items():
-        if tensor is not None and place not in inputs:
-            raise NotImplementedError(f"[op.not_yet] {name}, {place} is no argument of torch.ops.verglas.{name}")
+        operation.outputs([tensors.get(place) for place in places], OperationOptions(**options))
+    if any(tensor is not None and place not in inputs for place, tensor in tensors.items()):
+        return _run_with_scales(name, tensors, options, keys, alpha, stream)
     if stream is not None and not isinstance(stream, int):
         stream = stream.cuda_stream
     arguments = [tensors.get(place) for place in inputs]

@@ -1,0 +1,148 @@
+#include <algorithm>
+
+#include "numeric/block_scale.hpp"
+#include "ops/definition.hpp"
+
+// Operands with a scale for each block of K, and quantised outputs.
+namespace verglas::ops {
+namespace {
+
+using enum DataType;
+using Six = std::array<std::int64_t, 6>;
+
+std::string text_of(const Six& values) {
+  std::string s = "(";
+  for (std::size_t i = 0; i < 6; ++i) s += (i ? ", " : "") + std::to_string(values[i]);
+  return s + ")";
+}
+
+/// Atoms of 128 rows by 4 scales, as cuDNN's torch tensors list their axes: (32, 4, R', 4, K', L).
+struct AtomView {
+  Six extent, stride;
+  AtomView(std::int64_t rows, std::int64_t columns, std::int64_t batches) {
+    const std::int64_t r = numeric::ceil_div(rows, numeric::kScaleAtomRows);
+    const std::int64_t c = numeric::ceil_div(columns, numeric::kScaleAtomColumns);
+    extent = {32, 4, r, 4, c, batches};
+    stride = {16, 4, 512 * c, 1, 512, 512 * c * r};
+  }
+  std::int64_t bytes() const { return 512 * extent[2] * extent[4] * extent[5]; }
+};
+
+/// The same memory with its axes in order, (L, R', K', 32, 4, 4): what JAX can say.
+Six in_order(const Six& v) { return {v[5], v[2], v[4], v[0], v[1], v[3]}; }
+
+bool has_form(const TensorView& v, const Six& extent, const Six& stride) {
+  for (std::size_t i = 0; i < 6; ++i)
+    if (extent[i] > 1 && v.stride[i] != stride[i]) return false;
+  return true;
+}
+
+/// Checks the tensor and makes it a run of bytes.
+void read_scales(const Problem& p, int place, std::int64_t rows, TensorView& v) {
+  const AtomView atoms(rows, numeric::scale_columns(p.k, p.block), p.l);
+  const Six ordered = in_order(atoms.extent);
+  const bool is_atoms = v.rank == 6 && std::equal(atoms.extent.begin(), atoms.extent.end(), v.extent.begin());
+  const bool is_ordered = v.rank == 6 && std::equal(ordered.begin(), ordered.end(), v.extent.begin());
+  if (!is_atoms && !is_ordered)
+    throw broken(Rule::op_extent, p.who(place), std::to_string(v.rank) + " axes or other extents",
+                 text_of(atoms.extent) + " or " + text_of(ordered));
+  const bool fits = is_atoms ? has_form(v, atoms.extent, atoms.stride) : has_form(v, ordered, in_order(atoms.stride));
+  if (!fits && atoms.bytes() > 0)
+    throw broken(Rule::op_layout, p.who(place), "other strides",
+                 text_of(is_atoms ? atoms.stride : in_order(atoms.stride)) + ": atoms one after another");
+  v.rank = 1;
+  v.extent[0] = atoms.bytes();
+  v.stride[0] = 1;
+}
+
+/// Bytes of two fp4 along K: elements from here on.
+void count_elements(TensorView& v) {
+  v.dtype = fp4_e2m1;
+  if (v.rank != 3) return;
+  v.extent[1] *= 2;
+  v.stride[0] *= 2;
+  v.stride[2] *= 2;
+}
+
+}  // namespace
+
+bool Problem::read_scaled_product(int a, int b, int sfa, int sfb) {
+  block = options.sf_vec_size == 0 ? 32 : options.sf_vec_size;
+  for (const int place : {a, b})
+    if (TensorView& v = given[static_cast<std::size_t>(place)]; v.dtype == uint8) count_elements(v);
+  for (const int place : {sfa, sfb})
+    if (TensorView& v = given[static_cast<std::size_t>(place)]; v.dtype == uint8 || v.dtype == int8) v.dtype = fp8_e8m0;
+  require_type(a, {fp4_e2m1, fp8_e4m3, fp8_e5m2});
+  require_same_type(b, a);
+  require_type(sfa, {fp8_e8m0, fp8_e4m3});
+  require_same_type(sfb, sfa);
+  const bool fp4 = at(a).dtype == fp4_e2m1;
+  const bool fits = fp4 ? at(sfa).dtype == fp8_e8m0 || block == 16 : at(sfa).dtype == fp8_e8m0 && block == 32;
+  if (!fits)
+    throw broken(Rule::op_option, std::string(definition.name()) + ", sf_vec_size",
+                 std::to_string(block) + " with " + std::string(name_of(at(a).dtype)) + " and scales of " +
+                     std::string(name_of(at(sfa).dtype)),
+                 fp4 ? "16 with fp8_e4m3" : "32 with fp8_e8m0");
+  read_product(a, b);
+  for (const int place : {a, b})
+    if (fp4 && major[static_cast<std::size_t>(place)] != 1 && k > 0)
+      throw broken(Rule::op_layout, who(place), "fp4 in pairs along rows", "pairs along K, which is contiguous");
+  read_scales(*this, sfa, m, given[static_cast<std::size_t>(sfa)]);
+  read_scales(*this, sfb, n, given[static_cast<std::size_t>(sfb)]);
+  return fp4;
+}
+
+void Problem::make_scales(int place, std::int64_t columns, DataType type) {
+  const AtomView atoms(m, numeric::scale_columns(columns, block), l);
+  TensorView& v = layout[static_cast<std::size_t>(place)];
+  v.dtype = type;
+  v.rank = 6;
+  std::copy(atoms.extent.begin(), atoms.extent.end(), v.extent.begin());
+  std::copy(atoms.stride.begin(), atoms.stride.end(), v.stride.begin());
+  if (!has(place)) return;
+  TensorView& own = given[static_cast<std::size_t>(place)];
+  if (own.dtype == uint8 || own.dtype == int8) own.dtype = fp8_e8m0;
+  require_type(place, {type});
+  if (own.rank != 6 || !std::equal(atoms.extent.begin(), atoms.extent.end(), own.extent.begin()) ||
+      !has_form(own, atoms.extent, atoms.stride))
+    throw broken(Rule::op_layout, who(place), "another layout", text_of(atoms.extent) + " with strides " + text_of(atoms.stride));
+}
+
+Tensor Description::scales(int place, bool of_b) {
+  const std::int64_t rows = std::max<std::int64_t>(of_b ? p_.n : p_.m, 2);
+  const std::int64_t columns = numeric::scale_columns(std::max<std::int64_t>(p_.k, 2), p_.block);
+  const std::int64_t batch = p_.l == 1 ? 1 : std::max<std::int64_t>(p_.l, 2);
+  const std::int64_t second = of_b ? columns : rows, third = of_b ? rows : columns;
+  Tensor t = graph.tensor({.name = std::string(p_.definition.tensors()[static_cast<std::size_t>(place)].name),
+                           .dim = {batch, second, third},
+                           .stride = {rows * columns, third, 1},
+                           .data_type = p_.at(place).dtype,
+                           .reordering = TensorReordering::f8_128x4});
+  note(t, {static_cast<std::int8_t>(place), Cut::bytes, 0});
+  return t;
+}
+
+void Description::store_quantised(const Tensor& x, int place, int scale) {
+  const auto name = [&](int i) { return std::string(p_.definition.tensors()[static_cast<std::size_t>(i)].name); };
+  auto [data, scales] = graph.block_scale_quantize(x, p_.block);
+  const std::int64_t m = std::max<std::int64_t>(p_.m, 2), n = std::max<std::int64_t>(p_.n, 2);
+  const bool is_n_major = p_.major[static_cast<std::size_t>(place)] == 1;
+  data.set_name(name(place)).set_data_type(p_.layout[static_cast<std::size_t>(place)].dtype).set_output(true);
+  data.set_stride({m * n, is_n_major ? n : 1, is_n_major ? 1 : m});
+  scales.set_name(name(scale)).set_data_type(p_.layout[static_cast<std::size_t>(scale)].dtype).set_output(true);
+  scales.set_reordering_type(TensorReordering::f8_128x4);
+  note(data, {static_cast<std::int8_t>(place), Cut::full, 0});
+  note(scales, {static_cast<std::int8_t>(scale), Cut::bytes, 0});
+}
+
+Tensor Description::matrix_a(int place, int scale) {
+  const Tensor x = input(place, Cut::a);
+  return p_.block == 0 ? x : graph.block_scale_dequantize(x, scales(scale, false), {1, p_.block});
+}
+
+Tensor Description::matrix_b(int place, int scale) {
+  const Tensor x = input(place, Cut::b);
+  return p_.block == 0 ? x : graph.block_scale_dequantize(x, scales(scale, true), {p_.block, 1});
+}
+
+}  // namespace verglas::ops

@@ -1,0 +1,193 @@
+"""Operations on operands with block scales: MXFP8, MXFP4, NVFP4 against float64; poisoned padding; quantised outputs."""
+
+import ml_dtypes
+import numpy as np
+import ops_oracle as oracle
+import pytest
+import verglas
+from ops_oracle import BF16, laid, matrix, same
+from verglas import ops
+
+E4M3, E5M2, E8M0 = (np.dtype(getattr(ml_dtypes, n)) for n in ("float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu"))
+FP4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
+FORMATS = [(E4M3, E8M0, 32), (E5M2, E8M0, 32), ("fp4", E8M0, 32), ("fp4", E8M0, 16), ("fp4", E4M3, 16)]
+SIZES = [(5, 6, 32, 1), (130, 96, 80, 2), (3, 9, 34, 1), (64, 7, 160, 3)]
+
+
+def atoms(scales, poison=0xFF):
+    """Scales (rows, columns, L) as cuDNN's torch tensors list them, (32, 4, R', 4, K', L); nothing may read the padding."""
+    rows, columns, batch = scales.shape
+    r, c = -(-rows // 128), -(-columns // 4)
+    memory = np.full((batch, r, c, 32, 4, 4), poison, np.uint8)
+    for i, j, b in np.ndindex(scales.shape):
+        memory[b, i // 128, j // 4, i % 32, i // 32 % 4, j % 4] = scales.view(np.uint8)[i, j, b]
+    return memory.view(scales.dtype).transpose(3, 4, 1, 5, 2, 0)
+
+
+def physical(view):
+    return view.transpose(5, 2, 4, 0, 1, 3)
+
+
+def plain(view, rows, columns):
+    memory = physical(np.asarray(view))
+    out = np.empty((rows, columns, memory.shape[0]), memory.dtype)
+    for i, j, b in np.ndindex(out.shape):
+        out[i, j, b] = memory[b, i // 128, j // 4, i % 32, i // 32 % 4, j % 4]
+    return out
+
+
+def operand(rows, k, batch, form, seed, major="k"):
+    """(as passed, its scales as passed, the numbers that both mean)."""
+    data, scale, v = form
+    rng = np.random.default_rng(seed)
+    columns = -(-k // v)
+    if scale == E8M0:
+        scales = np.exp2(rng.integers(-2, 3, (rows, columns, batch))).astype(E8M0)
+    else:
+        scales = rng.choice([0.5, 1, 1.5, 2], (rows, columns, batch)).astype(E4M3)
+    if isinstance(data, str):
+        codes = rng.integers(0, 16, (rows, k, batch)).astype(np.uint8)
+        numbers = FP4[codes]
+        passed = laid(codes[:, ::2] | codes[:, 1::2] << 4, "k")
+    else:
+        passed = matrix((rows, k, batch), data, major, seed)
+        numbers = passed.astype(np.float64)
+    wide = np.repeat(scales.astype(np.float64), v, 1)[:, :k]
+    return passed, atoms(scales), numbers * wide
+
+
+@pytest.mark.parametrize("form", FORMATS, ids=str)
+@pytest.mark.parametrize("size", SIZES)
+def test_products_are_exact(form, size):
+    m, n, k, batch = size
+    a, sfa, wide_a = operand(m, k, batch, form, 1)
+    b, sfb, wide_b = operand(n, k, batch, form, 2)
+    prob, dy = matrix((m, 1, batch), np.float32, "n", 5), matrix((m, n, batch), BF16, "n", 6)
+    v = {"sf_vec_size": form[2]}
+    for out in "nm":
+        r = ops.gemm_amax_forward(a, b, sfa, sfb, out, **v)
+        want = oracle.product(wide_a, wide_b)
+        same(r.c_tensor, want, np.float32)
+        assert r.amax_tensor.item() == np.abs(want).max()
+        s = ops.gemm_srelu_forward(a, b, sfa, sfb, prob, 0.5, out, d_dtype="fp32", **v)
+        c, d = oracle.srelu(wide_a, wide_b, prob, 0.5)
+        same(s.c_tensor, c, BF16)
+        np.testing.assert_allclose(s.d_tensor, d, rtol=1e-6)
+        assert (s.amax_tensor is None) == (form[0] != "fp4") and s.sfd_tensor is None
+        if s.amax_tensor is not None:
+            assert s.amax_tensor.item() == np.abs(s.d_tensor).max()
+        g = ops.gemm_srelu_backward(a, b, dy, sfa, sfb, prob, 0.5, out, d_dtype="fp32", **v)
+        dx, dprob = oracle.dsrelu(wide_a, wide_b, dy, prob, 0.5)
+        np.testing.assert_allclose(g.d_tensor, dx, rtol=1e-6)
+        np.testing.assert_allclose(g.dprob_tensor, dprob, rtol=1e-5, atol=1e-2)
+
+
+def test_both_forms_of_scales_and_their_containers():
+    form = (E4M3, E8M0, 32)
+    a, sfa, wide_a = operand(130, 160, 2, form, 1)
+    b, sfb, wide_b = operand(9, 160, 2, form, 2)
+    want = oracle.product(wide_a, wide_b)
+    for left, right in [
+        (sfa, physical(sfb)),
+        (np.ascontiguousarray(physical(sfa)), physical(sfb)),
+        (sfa.view(np.uint8), sfb.view(np.int8)),
+    ]:
+        same(ops.gemm_amax_forward(a, b, left, right).c_tensor, want, np.float32)
+
+
+@pytest.mark.parametrize("majors", ["km", "mk", "mm"])
+def test_fp8_of_any_major(majors):
+    form = (E4M3, E8M0, 32)
+    a, sfa, wide_a = operand(7, 48, 2, form, 1, majors[0])
+    b, sfb, wide_b = operand(16, 48, 2, form, 2, majors[1])
+    same(ops.gemm_amax_forward(a, b, sfa, sfb).c_tensor, oracle.product(wide_a, wide_b), np.float32)
+
+
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("norm", [1.0, 4.0])
+@pytest.mark.parametrize("major", "nm")
+def test_quantised_d(backward, norm, major):
+    form = (E4M3, E8M0, 32)
+    m, n, k, batch = 131, 96, 64, 2
+    a, sfa, _ = operand(m, k, batch, form, 1)
+    b, sfb, _ = operand(n, k, batch, form, 2)
+    prob = matrix((m, 1, batch), np.float32, "n", 5)
+    prob[3] = 0  # blocks of zeros
+    factor, v = np.full(1, norm, np.float32), {"sf_vec_size": 32}
+    if backward:
+        dy = matrix((m, n, batch), BF16, "n", 6)
+        exact = ops.gemm_srelu_backward(a, b, dy, sfa, sfb, prob, d_dtype="fp32", **v).d_tensor
+        r = ops.gemm_srelu_backward(a, b, dy, sfa, sfb, prob, 1.0, major, E4M3, norm_const_tensor=factor, **v)
+    else:
+        exact = ops.gemm_srelu_forward(a, b, sfa, sfb, prob, d_dtype="fp32", **v).d_tensor
+        r = ops.gemm_srelu_forward(a, b, sfa, sfb, prob, 1.0, major, d_dtype=E4M3, norm_const_tensor=factor, **v)
+    scales = plain(r.sfd_tensor, m, n // 32)
+    largest = np.abs(exact.astype(np.float64) * norm).reshape(m, n // 32, 32, batch).max(2)
+    with np.errstate(divide="ignore"):
+        code = np.where(largest == 0, 0, np.ceil(np.log2(largest / 448)) + 127)
+    np.testing.assert_array_equal(scales.view(np.uint8), np.maximum(code, 0).astype(np.uint8))
+    assert r.d_tensor.strides[1 if major == "n" else 0] == 1
+    back = r.d_tensor.astype(np.float64) * np.repeat(scales.astype(np.float64), 32, 1) / norm
+    assert (np.abs(back - exact) <= np.abs(exact) * 2.0**-4 + largest.max() * 2.0**-12).all()
+    assert (r.d_tensor[3].astype(np.float32) == 0).all()
+    rest = physical(np.asarray(r.sfd_tensor)).view(np.uint8).copy()
+    for i, j, c in np.ndindex(m, n // 32, batch):
+        rest[c, i // 128, j // 4, i % 32, i // 32 % 4, j % 4] = 0
+    assert (rest == 0).all(), "padding is zero"
+
+
+def test_refusals():
+    form = (E4M3, E8M0, 32)
+    a, sfa, _ = operand(8, 64, 1, form, 1)
+    b, sfb, _ = operand(160, 64, 1, form, 2)
+    fp4, sf4, _ = operand(8, 64, 1, ("fp4", E4M3, 16), 1)
+    one = np.ones(1, np.float32)
+    f, s = ops.gemm_amax_forward, ops.gemm_srelu_forward
+    for rule, call in [
+        ("op.option", lambda: f(a, b, sfa, sfb, sf_vec_size=16)),
+        ("op.option", lambda: f(fp4, fp4, sf4, sf4, sf_vec_size=32)),
+        ("op.dtype", lambda: f(a, b, sfa, sfb.view(E4M3))),
+        ("op.dtype", lambda: f(a.astype(BF16), b.astype(BF16), sfa, sfb)),
+        ("op.dtype", lambda: f(a, b.astype(E5M2), sfa, sfb)),
+        ("op.extent", lambda: f(a, b, sfa, np.concatenate([sfb, sfb], 4))),
+        ("op.extent", lambda: f(a, b, sfa[..., 0], sfb)),
+        ("op.layout", lambda: f(a, b, sfa, np.ascontiguousarray(sfb))),
+        ("op.layout", lambda: f(laid(fp4, "m"), fp4, sf4, sf4, sf_vec_size=16)),
+        ("op.not_yet", lambda: ops.gemm_swiglu_forward(a, b, sfa_tensor=sfa, sfb_tensor=sfb, sf_vec_size=32)),
+        ("op.not_yet", lambda: s(a, b, sfa, sfb, d_dtype=E5M2, norm_const_tensor=one, sf_vec_size=32)),
+        ("op.missing", lambda: s(a, b, sfa, sfb, d_dtype=E4M3, sf_vec_size=32)),
+        ("op.missing", lambda: s(a, b, sfa, sfb, norm_const_tensor=one, sf_vec_size=32)),
+        ("op.dtype", lambda: s(fp4, fp4, sf4, sf4, d_dtype=E4M3, norm_const_tensor=one)),
+        ("op.extent", lambda: s(a, b, sfa, sfb, d_dtype=E4M3, norm_const_tensor=np.ones(2, np.float32), sf_vec_size=32)),
+    ]:
+        with pytest.raises((ValueError, NotImplementedError)) as caught:
+            call()
+        assert caught.value.rule == rule, caught.value
+    f(a, b, sfa, sfb)
+    f(fp4, fp4, sf4, sf4, sf_vec_size=16)
+
+
+def test_classes_and_two_formats_do_not_share_a_plan():
+    for form in FORMATS:
+        a, sfa, wide_a = operand(8, 64, 2, form, 1)
+        b, sfb, wide_b = operand(16, 64, 2, form, 2)
+        c, amax = oracle.laid(np.zeros((8, 16, 2), np.float32), "n"), np.full((1, 1, 1), 7e9, np.float32)
+        op = ops.GemmAmax(a, b, sfa, sfb, c, amax, sf_vec_size=form[2])
+        op(a, b, sfa, sfb, c, amax)
+        same(c, oracle.product(wide_a, wide_b), np.float32)
+
+
+def test_jax_takes_scales_in_order_under_jit():
+    jax = pytest.importorskip("jax")
+    if verglas._verglas.xla_target() is None:
+        pytest.skip("the module was built without JAX' headers")
+    form = (E4M3, E8M0, 32)
+    a, sfa, wide_a = operand(8, 64, 1, form, 1)
+    b, sfb, wide_b = operand(16, 64, 1, form, 2)
+    want = oracle.product(wide_a, wide_b)
+    given = a, b, np.ascontiguousarray(physical(sfa)), np.ascontiguousarray(physical(sfb))
+    c, amax = jax.jit(ops.gemm_amax_jax_forward)(*given)
+    np.testing.assert_array_equal(c, want)
+    assert amax.item() == np.abs(want).max()
+    c, d = jax.jit(lambda *t: ops.gemm_srelu_jax_forward(*t, d_dtype="fp32", sf_vec_size=32))(*given)
+    np.testing.assert_array_equal(d, np.maximum(want, 0) ** 2)
