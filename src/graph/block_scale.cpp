@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 
 #include "base/rules.hpp"
 #include "graph/ir.hpp"
@@ -20,14 +21,26 @@ std::int64_t product(const Extents& dim) {
   return n;
 }
 
-/// One run of bytes without gaps, in any order of axes.
+/// One run of bytes without gaps, in any order of axes. Extents and strides may be any: what does not fit 63 bits is none.
 bool is_dense(const TensorData& t) {
-  std::int64_t last = 0;
+  std::int64_t elements = 1, last = 0;
+  bool over = false;
   for (std::size_t i = 0; i < t.dim.size(); ++i) {
     if (t.dim[i] == 0) return true;
-    last += (t.dim[i] - 1) * t.stride[i];
+    std::int64_t step = 0;
+    over |= __builtin_mul_overflow(elements, t.dim[i], &elements) || __builtin_mul_overflow(t.dim[i] - 1, t.stride[i], &step) ||
+            __builtin_add_overflow(last, step, &last);
   }
-  return product(t.dim) == last + 1;
+  return !over && elements - 1 == last;
+}
+
+/// Strides that do not fit are the largest number: the check of the layout refuses them.
+Extents row_major(const Extents& dim) {
+  Extents stride(dim.size(), 1);
+  for (std::size_t i = dim.size() - 1; i-- > 0;)
+    if (__builtin_mul_overflow(stride[i + 1], std::max<std::int64_t>(dim[i + 1], 1), &stride[i]))
+      stride[i] = std::numeric_limits<std::int64_t>::max();
+  return stride;
 }
 
 /// Axis of K where the tensor enters a matmul: the last of an A, the one before it of a B; the last where it enters none.
@@ -140,14 +153,11 @@ void infer_quantize(NodeData& n, GraphData& g) {
   if (scale.dim_is_users && scale.dim != dim)
     throw broken(Rule::graph_output_dim, who(n) + ", " + who(scale), "extents " + text_of(scale.dim), text_of(dim));
   scale.dim = dim;
-  if (!scale.stride_is_users) {
-    scale.stride.assign(dim.size(), 1);
-    for (std::size_t i = dim.size() - 1; i-- > 0;) scale.stride[i] = scale.stride[i + 1] * std::max<std::int64_t>(dim[i + 1], 1);
-  }
+  if (!scale.stride_is_users) scale.stride = row_major(dim);
   if (scale.stride.size() != dim.size())
     throw broken(Rule::graph_rank, who(scale), std::to_string(scale.stride.size()) + " strides for extents " + text_of(dim),
                  std::to_string(dim.size()) + " strides");
-  if (interleaved && !is_dense(scale))
+  if (interleaved && scale.stride_is_users && !is_dense(scale))
     throw broken(Rule::graph_scale_extent, who(n) + ", " + who(scale),
                  "extents " + text_of(dim) + " with strides " + text_of(scale.stride), "a dense run");
 }

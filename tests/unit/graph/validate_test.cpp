@@ -131,6 +131,36 @@ TEST(Validate, ReductionsKeepTheAxesWhoseExtentIsFull) {
   }
 }
 
+TEST(Validate, AQuantiseHasOneScaleForEachBlockAndWholeAtomsWhereTheyAreReordered) {
+  for (const bool reordered : {false, true})
+    for (const bool along_m : {false, true}) {
+      Graph g;
+      const Tensor y = g.matmul(input(g, {3, 96, 8}), input(g, {3, 8, 320}));
+      auto [q, s] = g.block_scale_quantize(y, 32, along_m ? std::optional(1) : std::nullopt);
+      if (reordered) s.set_reordering_type(TensorReordering::f8_128x4);
+      g.validate();
+      EXPECT_EQ(q.dim(), (Extents{3, 96, 320}));
+      const Extents plain = along_m ? Extents{3, 3, 320} : Extents{3, 96, 10};
+      const Extents atoms = along_m ? Extents{3, 384, 4} : Extents{3, 128, 12};
+      EXPECT_EQ(s.dim(), reordered ? atoms : plain);
+      EXPECT_EQ(s.stride(), packed(s.dim()));
+    }
+}
+
+TEST(Validate, ScalesOfExtentsThatFitNoMemoryAreRefused) {
+  const std::int64_t n = std::int64_t{1} << 59;
+  Graph g;
+  const Tensor b = g.tensor({.dim = {1, n}, .stride = {0, 0}});
+  auto [q, s] = g.block_scale_quantize(g.matmul(input(g, {1, 1}), b), 16);
+  s.set_reordering_type(TensorReordering::f8_128x4);
+  try {
+    g.validate();
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.rule(), "graph.overflow");
+  }
+}
+
 TEST(Uids, AreUniqueAndGiveWayToTheUsers) {
   Graph g;
   const Tensor a = input(g, {2, 2});
