@@ -13,7 +13,7 @@
 # shellcheck disable=SC2317 # stages are called by name
 set -euo pipefail
 cd "$(dirname "$0")/.."
-declare -A limit=([build]=200 [pack]=60 [test]=90 [python]=75 [bench]=75 [sanitize]=100 [probe]=150)
+declare -A limit=([build]=200 [pack]=60 [test]=180 [python]=75 [bench]=75 [sanitize]=100 [probe]=150)
 python=${VERGLAS_PYTHON:-python3}
 build=${VERGLAS_BUILD:-build/gpu}
 logs=build/gpu-host

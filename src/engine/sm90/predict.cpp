@@ -44,7 +44,7 @@ double drain_of(const chain::FusionChain& c) {
   double cycles = 0;
   for (const chain::Step& s : c.steps) cycles += cycles_of(s.mode);
   for (const chain::Value& v : c.values)
-    if (v.kind == chain::ValueKind::aux) cycles += v.varies[1] && v.varies[2] ? 450 : 80;
+    if (v.kind == chain::ValueKind::aux) cycles += v.varies[1] && v.varies[2] ? 250 : 40;
   cycles += 400.0 * static_cast<double>(c.stores.size() - 1) + 60.0 * static_cast<double>(c.reductions.size());
   return cycles;
 }

@@ -17,126 +17,91 @@ struct Aux {
   }
 };
 
-// Stored elements as float. The loads are volatile so that they stay with their unit: hoisted over the tile they would spill.
-struct F32 {
-  static constexpr bool PAIRS = true;
-  static constexpr int BYTES = 4;
-  VG_DEVICE static float load(const void* from) {
-    float f;
-    asm volatile("ld.global.f32 %0, [%1];" : "=f"(f) : "l"(from));
-    return f;
-  }
-  VG_DEVICE static void store(void* to, float v) { asm volatile("st.global.f32 [%0], %1;" ::"l"(to), "f"(v) : "memory"); }
-  VG_DEVICE static void load_pair(const void* from, float& x, float& y) {
-    asm volatile("ld.global.v2.f32 {%0, %1}, [%2];" : "=f"(x), "=f"(y) : "l"(from));
-  }
-  VG_DEVICE static void store_pair(void* to, float x, float y) {
-    asm volatile("st.global.v2.f32 [%0], {%1, %2};" ::"l"(to), "f"(x), "f"(y) : "memory");
-  }
-};
-VG_DEVICE void store_u32(void* to, uint32 v) { asm volatile("st.global.u32 [%0], %1;" ::"l"(to), "r"(v) : "memory"); }
-VG_DEVICE uint32 load_u32(const void* from) {
+// Stored elements. Loads are volatile so that they stay with their unit: hoisted over the tile they would spill. They are
+// predicated, 0 where not `in`, and not converted on the spot: with a branch around each the loads of a unit wait for one
+// another.
+VG_DEVICE uint32 load_word(const void* from, bool in) {
   uint32 v;
-  asm volatile("ld.global.u32 %0, [%1];" : "=r"(v) : "l"(from));
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %2, 0;\nmov.b32 %0, 0;\n@p ld.global.u32 %0, [%1];\n}"
+               : "=r"(v)
+               : "l"(from), "r"(static_cast<int>(in)));
   return v;
 }
+VG_DEVICE uint32 load_half(const void* from, bool in) {
+  uint32 v;
+  asm volatile(
+      "{\n.reg .pred p;\n.reg .b16 h;\nsetp.ne.b32 p, %2, 0;\nmov.b16 h, 0;\n@p ld.global.u16 h, [%1];\ncvt.u32.u16 %0, h;\n}"
+      : "=r"(v)
+      : "l"(from), "r"(static_cast<int>(in)));
+  return v;
+}
+VG_DEVICE uint32 load_byte(const void* from, bool in) {
+  uint32 v;
+  asm volatile(
+      "{\n.reg .pred p;\n.reg .b16 h;\nsetp.ne.b32 p, %2, 0;\nmov.b16 h, 0;\n@p ld.global.u8 h, [%1];\ncvt.u32.u16 %0, h;\n}"
+      : "=r"(v)
+      : "l"(from), "r"(static_cast<int>(in)));
+  return v;
+}
+VG_DEVICE void store_u32(void* to, uint32 v) { asm volatile("st.global.u32 [%0], %1;" ::"l"(to), "r"(v) : "memory"); }
 VG_DEVICE void store_u16(void* to, uint16 v) { asm volatile("st.global.u16 [%0], %1;" ::"l"(to), "h"(v) : "memory"); }
-VG_DEVICE uint16 load_u16(const void* from) {
-  uint16 v;
-  asm volatile("ld.global.u16 %0, [%1];" : "=h"(v) : "l"(from));
-  return v;
-}
 VG_DEVICE float bf16_to_float(uint16 v) { return __uint_as_float(static_cast<uint32>(v) << 16); }
 VG_DEVICE float f16_to_float(uint16 v) {
   float f;
   asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(v));
   return f;
 }
+struct F32 {
+  static constexpr int BYTES = 4;
+  VG_DEVICE static uint32 load(const void* from, bool in) { return load_word(from, in); }
+  VG_DEVICE static float value(uint32 bits) { return __uint_as_float(bits); }
+  VG_DEVICE static void store(void* to, float v) { store_u32(to, __float_as_uint(v)); }
+  VG_DEVICE static void store_pair(void* to, float x, float y) {
+    asm volatile("st.global.v2.f32 [%0], {%1, %2};" ::"l"(to), "f"(x), "f"(y) : "memory");
+  }
+};
 struct Bf16 {
-  static constexpr bool PAIRS = true;
   static constexpr int BYTES = 2;
-  VG_DEVICE static float load(const void* from) { return bf16_to_float(load_u16(from)); }
+  VG_DEVICE static uint32 load(const void* from, bool in) { return load_half(from, in); }
+  VG_DEVICE static float value(uint32 bits) { return __uint_as_float(bits << 16); }
   VG_DEVICE static void store(void* to, float v) {
     uint16 h;
     asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(v));
     store_u16(to, h);
   }
-  VG_DEVICE static void load_pair(const void* from, float& x, float& y) {
-    const uint32 both = load_u32(from);
-    x = __uint_as_float(both << 16);
-    y = __uint_as_float(both & 0xffff0000u);
-  }
   VG_DEVICE static void store_pair(void* to, float x, float y) { store_u32(to, pack_bf16(x, y)); }
 };
 struct F16 {
-  static constexpr bool PAIRS = true;
   static constexpr int BYTES = 2;
-  VG_DEVICE static float load(const void* from) { return f16_to_float(load_u16(from)); }
+  VG_DEVICE static uint32 load(const void* from, bool in) { return load_half(from, in); }
+  VG_DEVICE static float value(uint32 bits) { return f16_to_float(static_cast<uint16>(bits)); }
   VG_DEVICE static void store(void* to, float v) {
     uint16 h;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(v));
     store_u16(to, h);
   }
-  VG_DEVICE static void load_pair(const void* from, float& x, float& y) {
-    const uint32 both = load_u32(from);
-    x = f16_to_float(static_cast<uint16>(both));
-    y = f16_to_float(static_cast<uint16>(both >> 16));
-  }
   VG_DEVICE static void store_pair(void* to, float x, float y) { store_u32(to, pack_fp16(x, y)); }
 };
 struct I8 {
-  static constexpr bool PAIRS = false;
   static constexpr int BYTES = 1;
-  VG_DEVICE static float load(const void* from) {
-    int v;
-    asm volatile("ld.global.s8 %0, [%1];" : "=r"(v) : "l"(from));
-    return static_cast<float>(v);
-  }
+  VG_DEVICE static uint32 load(const void* from, bool in) { return load_byte(from, in); }
+  VG_DEVICE static float value(uint32 bits) { return static_cast<float>(static_cast<signed char>(bits)); }
 };
 struct U8 {
-  static constexpr bool PAIRS = false;
   static constexpr int BYTES = 1;
-  VG_DEVICE static float load(const void* from) {
-    uint32 v;
-    asm volatile("ld.global.u8 %0, [%1];" : "=r"(v) : "l"(from));
-    return static_cast<float>(v);
-  }
+  VG_DEVICE static uint32 load(const void* from, bool in) { return load_byte(from, in); }
+  VG_DEVICE static float value(uint32 bits) { return static_cast<float>(bits); }
 };
 struct Bool {
-  static constexpr bool PAIRS = false;
   static constexpr int BYTES = 1;
-  VG_DEVICE static float load(const void* from) { return U8::load(from) != 0.0f ? 1.0f : 0.0f; }
+  VG_DEVICE static uint32 load(const void* from, bool in) { return load_byte(from, in); }
+  VG_DEVICE static float value(uint32 bits) { return bits != 0 ? 1.0f : 0.0f; }
 };
 struct I32 {
-  static constexpr bool PAIRS = false;
   static constexpr int BYTES = 4;
-  VG_DEVICE static float load(const void* from) {
-    int v;
-    asm volatile("ld.global.s32 %0, [%1];" : "=r"(v) : "l"(from));
-    return static_cast<float>(v);
-  }
+  VG_DEVICE static uint32 load(const void* from, bool in) { return load_word(from, in); }
+  VG_DEVICE static float value(uint32 bits) { return static_cast<float>(static_cast<int>(bits)); }
 };
-
-template <class T, bool ROWS>
-VG_DEVICE void load_pairs(float (&v)[8], const char* from, int64 row_stride, int row, int col, const Parameters& p) {
-#pragma unroll
-  for (int i = 0; i < 8; i += 2) {
-    const int down = i / 4, across = i / 2 % 2, x = 2 * down + 4 * across;  // row by row
-    if (!ROWS && down != 0) {
-      v[x] = v[x - 2];
-      v[x + 1] = v[x - 1];
-      continue;
-    }
-    if (down != 0 && across == 0) from += 8 * T::BYTES * row_stride;
-    v[x] = v[x + 1] = 0.0f;
-    if (ROWS && row + 8 * down >= p.m) continue;
-    if (col + 8 * across + 1 < p.n) {
-      T::load_pair(from + 8 * across * T::BYTES, v[x], v[x + 1]);
-    } else if (col + 8 * across < p.n) {
-      v[x] = T::load(from + 8 * across * T::BYTES);
-    }
-  }
-}
 
 /// The operand's values for a unit; nothing is read outside D. ROWS, COLS: it varies along that axis.
 template <class T, bool ROWS, bool COLS>
@@ -148,26 +113,35 @@ VG_DEVICE void load_aux(float (&v)[8], const Aux& aux, const Parameters& p, cons
   if (ROWS) element += row * aux.row_stride;
   if (COLS) element += col * aux.col_stride;
   const char* from = static_cast<const char*>(aux.address) + element * T::BYTES;
-  if constexpr (COLS && T::PAIRS) {
-    if (aux.in_pairs<T>()) {
-      load_pairs<T, ROWS>(v, from, aux.row_stride, row, col, p);
-      return;
+  const auto in = [&](int i) { return (!ROWS || row + i / 2 % 2 * 8 < p.m) && (!COLS || col + i / 4 * 8 + i % 2 < p.n); };
+  const auto row_by_row = [](int order) { return order % 2 + order / 2 % 2 * 4 + order / 4 * 2; };
+  uint32 bits[8];
+  if (COLS && T::BYTES == 2 && aux.in_pairs<T>()) {
+#pragma unroll
+    for (int order = 0; order < 8; order += 2) {
+      const int i = row_by_row(order);
+      if (!ROWS && i & 2) continue;
+      if (i == 2) from += 8 * T::BYTES * aux.row_stride;
+      bits[i] = load_word(from + i / 4 * 8 * T::BYTES, in(i + 1)) | load_half(from + i / 4 * 8 * T::BYTES, in(i) && !in(i + 1));
     }
+#pragma unroll
+    for (int i = 0; i < 8; i += 2) {
+      const uint32 both = bits[ROWS ? i : i & ~2];
+      v[i] = T::value(both & 0xffffu);
+      v[i + 1] = T::value(both >> 16);
+    }
+    return;
   }
 #pragma unroll
   for (int order = 0; order < 8; ++order) {
-    const int i = order % 2 + order / 2 % 2 * 4 + order / 4 * 2;  // row by row
+    const int i = row_by_row(order);
     // A value that does not vary along an axis is loaded once for it.
-    const int same = (ROWS ? i : i & ~2) & (COLS ? ~0 : ~5);
-    if (same != i) {
-      v[i] = v[same];
-      continue;
-    }
+    if (i != ((ROWS ? i : i & ~2) & (COLS ? ~0 : ~5))) continue;
     if (ROWS && i == 2) from += 8 * T::BYTES * aux.row_stride;
-    v[i] = 0.0f;
-    if ((!ROWS || row + i / 2 % 2 * 8 < p.m) && (!COLS || col + i / 4 * 8 + i % 2 < p.n))
-      v[i] = T::load(COLS ? from + (i / 4 * 8 + i % 2) * T::BYTES * aux.col_stride : from);
+    bits[i] = T::load(COLS ? from + (i / 4 * 8 + i % 2) * T::BYTES * aux.col_stride : from, in(i));
   }
+#pragma unroll
+  for (int i = 0; i < 8; ++i) v[i] = T::value(bits[(ROWS ? i : i & ~2) & (COLS ? ~0 : ~5)]);
 }
 
 /// A unit of an output other than the first, rounded once; nothing is written outside D.
