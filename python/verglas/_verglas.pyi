@@ -1346,6 +1346,7 @@ class OperationOptions:
         sf_vec_size: int = 0,
         mma_tiler_mn: Sequence[int] | None = None,
         cluster_shape_mn: Sequence[int] | None = None,
+        w_out_in: bool = True,
     ) -> None: ...
 
 class Operation:

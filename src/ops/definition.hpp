@@ -44,7 +44,8 @@ struct Problem {
   bool read_scaled_product(int a, int b, int sfa, int sfb);
   /// A matrix of these extents, packed.
   void read_matrix(int place, std::array<std::int64_t, 3> extent);
-  void read_scalar(int place) const;  ///< one fp32
+  void read_scalar(int place) const;                                             ///< one fp32
+  void require_dense(int place, const std::vector<std::int64_t>& extent) const;  ///< row-major
   /// (M, 1, L) in fp32, any strides.
   void read_column(int place) const;
 
@@ -55,8 +56,9 @@ struct Problem {
   /// that of the output `as` where there is one.
   void make_matrix(int place, std::int64_t columns, DataType wanted, DataType otherwise, std::initializer_list<DataType> types,
                    int as = -1);
-  void make_column(int place);                    ///< (M, 1, L) in fp32
-  void make_scalar(int place, std::int8_t rank);  ///< one fp32
+  void make_dense(int place, std::array<std::int64_t, 3> extent, DataType type);  ///< row-major
+  void make_column(int place);                                                    ///< (M, 1, L) in fp32
+  void make_scalar(int place, std::int8_t rank);                                  ///< one fp32
 };
 
 /// How an operand of the plan is cut out of a tensor.
@@ -68,6 +70,7 @@ enum class Cut : std::uint8_t {
   scalar,  ///< one element as (1, 1, 1)
   bytes,   ///< scales of blocks: all that there are, in a row
   alpha,   ///< no tensor: the call's alpha
+  own,     ///< as the operation's own function says
   // One batch at a time: runs of columns take the place of the batch.
   a_batch,    ///< (M, K) as (1, M, K)
   b_runs,     ///< every second run of 32 rows: (N / 64, 32, K)
@@ -78,13 +81,14 @@ enum class Cut : std::uint8_t {
 struct Feed {
   std::int8_t place = 0;
   Cut cut = Cut::alpha;
-  std::int8_t part = 0;  ///< which of two runs is the first
+  std::int8_t part = 0;                                             ///< which of two runs is the first; what `view` makes of it
+  TensorView (*view)(const TensorView& whole, int part) = nullptr;  ///< of Cut::own
 };
 
 /// A graph being written, and where each of its operands comes from.
 class Description {
  public:
-  explicit Description(const Problem& p) : p_(p) {}
+  Description(const Problem& p, int of_part) : part(of_part), p_(p) {}
 
   Tensor input(int place, Cut cut, int part = 0);
   Tensor alpha();
@@ -102,6 +106,12 @@ class Description {
   /// Sum over the columns.
   void store_row_sum(const Tensor& x, int place);
 
+  /// An operand that the operation cuts out itself, declared as it would be cut out of `whole`.
+  Tensor input(const TensorView& whole, const Feed& feed, const std::string& name);
+  /// Stores both results of a quantiser, in the layouts of these cuts.
+  void store_blocks(const std::array<Tensor, 2>& both, const std::array<TensorView, 2>& whole, const std::array<Feed, 2>& feeds);
+
+  const int part;  ///< which of the operation's graphs this is
   Graph graph{GraphAttributes{.io_data_type = DataType::fp32}};
   std::vector<std::pair<std::int64_t, Feed>> feeds;  ///< by uid
   bool by_batch = false;                             ///< a launch for each batch
@@ -120,6 +130,8 @@ class Definition {
   virtual std::span<const TensorInfo> tensors() const noexcept = 0;
   /// Checks the inputs and lays out the outputs.
   virtual void infer(Problem& p) const = 0;
+  /// Graphs, launched one after another.
+  virtual int parts() const noexcept { return 1; }
   virtual void describe(const Problem& p, Description& d) const = 0;
 };
 
@@ -128,6 +140,7 @@ const Definition& gemm_amax() noexcept;
 const Definition& gemm_swiglu() noexcept;
 const Definition& gemm_srelu() noexcept;
 const Definition& gemm_dsrelu() noexcept;
+const Definition& gemm_proj_rope_mxfp8() noexcept;
 
 /// Checks all that can be checked without an address.
 Problem problem_of(const Definition& definition, std::span<const TensorView> tensors, const Options& options);
@@ -138,12 +151,15 @@ TensorView cut_out(const TensorView& whole, const Feed& feed, std::int64_t batch
 using Key = std::array<std::uint8_t, 2 * kMaxTensors + 8>;
 Key key_of(const Problem& p);
 
-/// A compiled plan, and where its operands come from.
+/// Compiled plans, and where their operands come from.
 struct Built {
+  struct Part {
+    CompiledPlan plan;
+    std::vector<Feed> feeds;  ///< in the plan's order
+    bool by_batch = false;
+  };
   Key key{};
-  CompiledPlan plan;
-  std::vector<Feed> feeds;  ///< in the plan's order
-  bool by_batch = false;
+  std::vector<Part> parts;
 };
 std::shared_ptr<const Built> built_for(const Problem& p);
 void launch(const Built& built, const Problem& p, float alpha, Stream stream);

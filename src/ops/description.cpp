@@ -56,13 +56,18 @@ TensorView cut_out(const TensorView& v, const Feed& feed, std::int64_t batch) no
     case Cut::pair_runs:
       return with_axes(v, {e[1] / (2 * kRun), e[0], kRun}, {2 * kRun * s[1], s[0], s[1]}, batch * s[2] + feed.part * kRun * s[1]);
     case Cut::runs: return with_axes(v, {e[1] / kRun, e[0], kRun}, {kRun * s[1], s[0], s[1]}, batch * s[2]);
+    case Cut::own: return feed.view(v, feed.part);
     case Cut::alpha: break;
   }
   return out;
 }
 
 Tensor Description::declare(const TensorView& like, const Feed& feed, const std::string& name) {
-  const TensorView v = cut_out(grown(like, feed.cut, p_.major[static_cast<std::size_t>(feed.place)]), feed, 0);
+  return input(grown(like, feed.cut, p_.major[static_cast<std::size_t>(feed.place)]), feed, name);
+}
+
+Tensor Description::input(const TensorView& whole, const Feed& feed, const std::string& name) {
+  const TensorView v = cut_out(whole, feed, 0);
   std::vector<std::int64_t> dim(v.extent.begin(), v.extent.begin() + 3);
   std::vector<std::int64_t> stride(v.stride.begin(), v.stride.begin() + 3);
   if (v.order == AxisOrder::kernel) {  // a graph declares B as (L, K, N)
@@ -107,6 +112,17 @@ void Description::store(const Tensor& x, int place, Cut cut, int part) {
   out.set_name(name).set_data_type(v.dtype).set_output(true);
   out.set_stride({v.stride[0], v.stride[1], v.stride[2]});
   note(out, feed);
+}
+
+void Description::store_blocks(const std::array<Tensor, 2>& both, const std::array<TensorView, 2>& whole,
+                               const std::array<Feed, 2>& where) {
+  for (std::size_t i = 0; i < 2; ++i) {
+    const TensorView v = cut_out(whole[i], where[i], 0);
+    Tensor t = both[i];
+    t.set_name(std::string(p_.definition.tensors()[static_cast<std::size_t>(where[i].place)].name));
+    t.set_data_type(v.dtype).set_output(true).set_stride({v.stride[0], v.stride[1], v.stride[2]});
+    note(t, where[i]);
+  }
 }
 
 void Description::store_amax(const Tensor& x, int place) {

@@ -9,8 +9,11 @@ namespace verglas::ops {
 namespace {
 
 using Maker = const Definition& (*)() noexcept;
-constexpr std::array<std::pair<std::string_view, Maker>, 4> kOperations = {
-    {{"gemm_amax", gemm_amax}, {"gemm_swiglu", gemm_swiglu}, {"gemm_srelu", gemm_srelu}, {"gemm_dsrelu", gemm_dsrelu}}};
+constexpr std::array<std::pair<std::string_view, Maker>, 5> kOperations = {{{"gemm_amax", gemm_amax},
+                                                                            {"gemm_swiglu", gemm_swiglu},
+                                                                            {"gemm_srelu", gemm_srelu},
+                                                                            {"gemm_dsrelu", gemm_dsrelu},
+                                                                            {"gemm_proj_rope_mxfp8", gemm_proj_rope_mxfp8}}};
 
 /// Outputs that a call has to bring along.
 void require_outputs(const Problem& p) {
@@ -20,19 +23,22 @@ void require_outputs(const Problem& p) {
 }
 
 std::shared_ptr<const Built> build(const Problem& p, const Key& key) {
-  Description d(p);
-  p.definition.describe(p, d);
   auto built = std::make_shared<Built>();
   built->key = key;
-  built->plan = d.graph.compile({.device = p.at(0).device, .deselect_engines = {}});
-  built->by_batch = d.by_batch;
-  for (const OperandInfo& o : built->plan.operands())
-    for (const auto& [uid, feed] : d.feeds)
-      if (uid == o.uid) built->feeds.push_back(feed);
+  for (int part = 0; part < p.definition.parts(); ++part) {
+    Description d(p, part);
+    p.definition.describe(p, d);
+    Built::Part& made = built->parts.emplace_back();
+    made.plan = d.graph.compile({.device = p.at(0).device, .deselect_engines = {}});
+    made.by_batch = d.by_batch;
+    for (const OperandInfo& o : made.plan.operands())
+      for (const auto& [uid, feed] : d.feeds)
+        if (uid == o.uid) made.feeds.push_back(feed);
+  }
   return built;
 }
 
-/// Where batches are launched one after another, no launch may find out that a later one would be refused.
+/// Of several launches, none may find out that a later one would be refused.
 void check_apart(const Problem& p) {
   const auto end_of = [](const TensorView& v) {
     std::int64_t last = 0;
@@ -63,16 +69,22 @@ std::shared_ptr<const Built> built_for(const Problem& p) {
 
 void launch(const Built& built, const Problem& p, float alpha, Stream stream) {
   std::array<TensorView, 2 * kMaxTensors> views;
-  const std::int64_t launches = built.by_batch ? p.l : 1;
-  if (launches > 1) check_apart(p);
-  const std::span<const TensorView> used(views.data(), built.feeds.size());
-  for (std::int64_t batch = 0; batch < launches; ++batch) {
-    for (std::size_t i = 0; i < built.feeds.size(); ++i) {
-      const Feed& feed = built.feeds[i];
+  const auto cut = [&](const Built::Part& part, std::int64_t batch) {
+    for (std::size_t i = 0; i < part.feeds.size(); ++i) {
+      const Feed& feed = part.feeds[i];
       views[i] = feed.cut == Cut::alpha ? TensorView::address(&alpha) : cut_out(p.at(feed.place), feed, batch);
     }
-    built.plan.run(used, stream);
-  }
+    return std::span<const TensorView>(views.data(), part.feeds.size());
+  };
+  const Built::Part& first = built.parts.front();
+  if (built.parts.size() == 1 && (!first.by_batch || p.l == 1)) return first.plan.run(cut(first, 0), stream);
+  check_apart(p);
+  std::vector<BoundCall> calls;  // all are checked before the first is launched
+  for (const Built::Part& part : built.parts)
+    for (std::int64_t batch = 0; batch < (part.by_batch ? p.l : 1); ++batch)
+      calls.push_back(part.plan.bind(cut(part, batch), stream));
+  for (BoundCall& call : calls)
+    if (const Status status = call(); !status.ok()) throw call.explain(status);
 }
 
 Operation Operation::named(std::string_view name) {
@@ -103,7 +115,7 @@ std::vector<TensorView> Operation::outputs(std::span<const TensorView> tensors, 
 CompiledPlan Operation::plan(std::span<const TensorView> tensors, const Options& options) const {
   const Problem p = problem_of(*definition_, tensors, options);
   require_outputs(p);
-  return built_for(p)->plan;
+  return built_for(p)->parts.front().plan;
 }
 
 void Operation::run(std::span<const TensorView> tensors, const Options& options, float alpha, Stream stream) const {

@@ -166,6 +166,30 @@ void Problem::read_matrix(int place, std::array<std::int64_t, 3> extent) {
   major[static_cast<std::size_t>(place)] = require_packed(*this, place);
 }
 
+void Problem::require_dense(int place, const std::vector<std::int64_t>& extent) const {
+  const auto rank = static_cast<int>(extent.size());
+  require_rank(*this, place, rank);
+  const TensorView& v = at(place);
+  if (!std::equal(extent.begin(), extent.end(), v.extent.begin()))
+    throw broken(Rule::op_extent, who(place), "shape " + shape_of(v), text_of(extent.data(), rank));
+  std::int64_t run = 1;
+  bool dense = true;
+  for (std::size_t i = extent.size(); i-- > 0;) {
+    dense &= extent[i] <= 1 || v.stride[i] == run;
+    run *= extent[i];
+  }
+  if (!dense && run > 0)
+    throw broken(Rule::op_layout, who(place), "strides " + text_of(v.stride.data(), rank) + " for shape " + shape_of(v),
+                 "rows one after another");
+}
+
+void Problem::make_dense(int place, std::array<std::int64_t, 3> extent, DataType type) {
+  layout[static_cast<std::size_t>(place)] = TensorView::dense(nullptr, type, {extent[0], extent[1], extent[2]});
+  if (!has(place)) return;
+  require_type(place, {type});
+  require_dense(place, {extent.begin(), extent.end()});
+}
+
 void Problem::read_scalar(int place) const {
   require_type(place, {DataType::fp32});
   const TensorView& v = at(place);

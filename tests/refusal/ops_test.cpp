@@ -39,7 +39,8 @@ using S = Sample;
 
 REFUSES(op_name) {
   EXPECT_EQ(said([] { ops::Operation::named("gemm_swigly"); }),
-            "invalid_call [op.name] operation: got 'gemm_swigly', wanted gemm_amax, gemm_swiglu, gemm_srelu, gemm_dsrelu");
+            "invalid_call [op.name] operation: got 'gemm_swigly', wanted gemm_amax, gemm_swiglu, gemm_srelu, gemm_dsrelu, "
+            "gemm_proj_rope_mxfp8");
   EXPECT_EQ(said([] { ops::Operation::named("gemm_swiglu"); }), "");
 }
 

@@ -31,6 +31,7 @@ struct Options {
   DataType acc_dtype = DataType::fp32;  ///< fp16, where it is legal, is computed in fp32
   Major major = Major::n;               ///< of outputs that are to be made
   int sf_vec_size = 0;                  ///< elements that share a scale: 16 or 32; 0: the operation's default
+  bool w_out_in = true;                 ///< gemm_proj_rope_mxfp8: rows of w are features of the result
   std::array<int, 2> mma_tiler_mn{};    ///< cuDNN's tiles and clusters: those that exist are accepted, and change nothing
   std::array<int, 2> cluster_shape_mn{};
 };
@@ -60,7 +61,7 @@ class Operation {
   /// Types, extents and strides of the outputs, at their places, with no address: what these inputs ask for. Everything that can
   /// be said of the inputs without reading them is checked; their addresses may be null.
   std::vector<TensorView> outputs(std::span<const TensorView> tensors, const Options& options = {}) const;
-  /// The plan for tensors like these: from the cache, or compiled now.
+  /// The plan for tensors like these, of several the first: from the cache, or compiled now.
   CompiledPlan plan(std::span<const TensorView> tensors, const Options& options = {}) const;
   /// Checks everything, then launches. Nothing is written for a call that is refused.
   void run(std::span<const TensorView> tensors, const Options& options = {}, float alpha = 1.0F, Stream stream = {}) const;

@@ -139,14 +139,16 @@ GemmAmaxSm100 = _ops.GemmAmax
 GemmSwigluSm100 = _ops.GemmSwiglu
 GemmSreluSm100 = _ops.GemmSrelu
 GemmDsreluSm100 = _ops.GemmDsrelu
+GemmProjRopeMxfp8Bf16InSm100 = _ops.GemmProjRopeMxfp8Bf16In
+GemmProjRopeMxfp8Mxfp8InSm100 = _ops.GemmProjRopeMxfp8Mxfp8In
+gemm_proj_rope_mxfp8_wrapper_sm100 = _ops.gemm_proj_rope_mxfp8_forward
 gemm_amax_wrapper_sm100 = _ops.gemm_amax_forward
 gemm_swiglu_wrapper_sm100 = _ops.gemm_swiglu_forward
 gemm_srelu_wrapper_sm100 = _ops.gemm_srelu_forward
 gemm_dsrelu_wrapper_sm100 = _ops.gemm_srelu_backward
 
 _MISSING = frozenset(
-    """Graph BSA DSA NSA GemmProjRopeMxfp8Bf16InSm100 GemmProjRopeMxfp8Mxfp8InSm100
-    gemm_proj_rope_mxfp8_wrapper_sm100 gemm_proj_rope_mxfp8_jax_sm100
+    """Graph BSA DSA NSA gemm_proj_rope_mxfp8_jax_sm100
     grouped_gemm_wrapper_sm100 grouped_gemm_glu_wrapper_sm100 grouped_gemm_dglu_wrapper_sm100 grouped_gemm_wgrad_wrapper_sm100
     grouped_gemm_quant_wrapper_sm100 grouped_gemm_srelu_wrapper_sm100 grouped_gemm_dsrelu_wrapper_sm100
     grouped_gemm_swiglu_wrapper_sm100 grouped_gemm_dswiglu_wrapper_sm100
@@ -158,6 +160,8 @@ _MISSING = frozenset(
 __all__ = [
     "GemmAmaxSm100",
     "GemmDsreluSm100",
+    "GemmProjRopeMxfp8Bf16InSm100",
+    "GemmProjRopeMxfp8Mxfp8InSm100",
     "GemmSreluSm100",
     "GemmSwigluSm100",
     "Handle",
@@ -172,6 +176,7 @@ __all__ = [
     "destroy_handle",
     "gemm_amax_wrapper_sm100",
     "gemm_dsrelu_wrapper_sm100",
+    "gemm_proj_rope_mxfp8_wrapper_sm100",
     "gemm_srelu_wrapper_sm100",
     "gemm_swiglu_wrapper_sm100",
     "get_stream",

@@ -3,6 +3,11 @@ for each. NumPy, torch and JAX come in with their arrays only."""
 
 from verglas.ops._result import TupleDict
 from verglas.ops.gemm_amax import GemmAmax, gemm_amax_forward
+from verglas.ops.gemm_proj_rope_mxfp8 import (
+    GemmProjRopeMxfp8Bf16In,
+    GemmProjRopeMxfp8Mxfp8In,
+    gemm_proj_rope_mxfp8_forward,
+)
 from verglas.ops.gemm_srelu import GemmDsrelu, GemmSrelu, gemm_srelu_backward, gemm_srelu_forward
 from verglas.ops.gemm_swiglu import GemmSwiglu, gemm_swiglu_forward
 
@@ -12,10 +17,13 @@ _WITH_JAX = frozenset({"gemm_amax_jax_forward", "gemm_srelu_jax_backward", "gemm
 __all__ = [
     "GemmAmax",
     "GemmDsrelu",
+    "GemmProjRopeMxfp8Bf16In",
+    "GemmProjRopeMxfp8Mxfp8In",
     "GemmSrelu",
     "GemmSwiglu",
     "TupleDict",
     "gemm_amax_forward",
+    "gemm_proj_rope_mxfp8_forward",
     "gemm_srelu_backward",
     "gemm_srelu_forward",
     "gemm_swiglu_forward",

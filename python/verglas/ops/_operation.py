@@ -43,8 +43,8 @@ def run(
     specs = operation.outputs(given, settings)
     given = [tensor if spec is None else empty(spec, framework) for tensor, spec in zip(given, specs, strict=True)]
     operation.run(given, settings, alpha, stream)
-    made = {f"{place}_tensor": tensor for place, tensor, spec in zip(places, given, specs, strict=True) if spec is not None}
-    return TupleDict((key, made.get(key)) for key in keys)
+    made = {place: tensor for place, tensor, spec in zip(places, given, specs, strict=True) if spec is not None}
+    return TupleDict((key, made.get(key.removesuffix("_tensor"))) for key in keys)
 
 
 class PreparedOperation:

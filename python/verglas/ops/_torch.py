@@ -181,20 +181,22 @@ def _dtype(given: Any, default: torch.dtype) -> torch.dtype:
 def _run_with_scales(
     name: str, tensors: dict[str, Any], options: dict[str, Any], keys: tuple[str, ...], alpha: float, stream: Any
 ) -> TupleDict:
-    """Operands with scales of blocks have no operator: nothing is differentiated, and a compiled program breaks here."""
+    """What has no operator, as operands with scales: nothing is differentiated, and a compiled program breaks here."""
     operation, places = named(name)
     given = [tensors.get(place) for place in places]
     specs = operation.outputs(given, OperationOptions(**options))
     given = [tensor if spec is None else empty(spec, "torch") for tensor, spec in zip(given, specs, strict=True)]
-    operation.run(given, OperationOptions(sf_vec_size=options["sf_vec_size"]), alpha, stream)
-    made = {f"{place}_tensor": tensor for place, tensor, spec in zip(places, given, specs, strict=True) if spec is not None}
-    return TupleDict((key, made.get(key)) for key in keys)
+    operation.run(given, OperationOptions(**options), alpha, stream)
+    made = {place: tensor for place, tensor, spec in zip(places, given, specs, strict=True) if spec is not None}
+    return TupleDict((key, made.get(key.removesuffix("_tensor"))) for key in keys)
 
 
 def run(
     name: str, tensors: dict[str, Any], options: dict[str, Any], keys: tuple[str, ...], alpha: float, stream: Any
 ) -> TupleDict:
     """The function of an operation, called with torch's tensors."""
+    if name not in _OPERATORS:
+        return _run_with_scales(name, tensors, options, keys, alpha, stream)
     operator, inputs, types, outputs = _OPERATORS[name]
     if not torch.compiler.is_compiling():  # what the operator has no argument for is checked here
         operation, places = named(name)
