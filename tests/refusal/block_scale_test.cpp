@@ -333,4 +333,34 @@ REFUSES(call_scale_size) {
             "invalid_call [call.dtype] a 'a': got uint8, wanted fp4_e2m1 as declared");
 }
 
+// Rows of fp4 are pairs: what would be two halves of one tensor by strides in elements meets in bytes.
+TEST(RefusesPacked, TwoOutputsWhoseRowsMeet) {
+  Graph g({.io_data_type = DataType::fp32});
+  const Tensor a = g.tensor({.name = "a", .dim = {4, 8}, .stride = {8, 1}});
+  const Tensor b = g.tensor({.name = "b", .dim = {8, 128}, .stride = {128, 1}});
+  const Tensor c = g.matmul(a, b);
+  for (const char* name : {"y", "z"}) {
+    auto [q, s] = g.block_scale_quantize(c, 16);
+    q.set_name(name).set_data_type(DataType::fp4_e2m1).set_output(true);
+    s.set_name(std::string(name) + " scales").set_data_type(DataType::fp8_e4m3).set_output(true);
+  }
+  const CompiledPlan plan = g.compile();
+  std::vector<float> inputs(2048, 1.0F);
+  std::vector<unsigned char> memory(4096, 0xA5);
+  const auto rule_of = [&](std::int64_t apart) {
+    std::vector<TensorView> views;
+    for (const OperandInfo& o : plan.operands()) {
+      const bool is_data = o.name == "y" || o.name == "z";
+      unsigned char* const p = memory.data() + (o.name == "z" ? apart : o.name == "y" ? 0 : o.name == "y scales" ? 2048 : 3072);
+      views.push_back(is_data ? TensorView::strided(p, o.dtype, {4, 128}, {256, 1})
+                              : TensorView::address(o.is_output ? static_cast<void*>(p) : inputs.data()));
+    }
+    const Status status = plan.execute(views);
+    return status.ok() ? std::string() : plan.explain(status, views).rule();
+  };
+  EXPECT_EQ(rule_of(128), "call.overlap");
+  EXPECT_EQ(rule_of(64), "call.overlap");  // apart, but by ranges of bytes they meet
+  EXPECT_EQ(rule_of(512), "");
+}
+
 }  // namespace
