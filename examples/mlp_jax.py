@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import verglas
 
+jax.config.update("jax_default_device", jax.devices("cpu")[0])
 ROWS, WIDTH, HIDDEN = 14, 48, 96
 
 

@@ -6,7 +6,7 @@
 #                                                       as it always is for what scripts/setup.sh installs
 #   VERGLAS_SANITIZE=0     leaves sanitizers and fuzzers out
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
-export VERGLAS_REQUIRE=nvrtc,tool,minilm,dot,jax${VERGLAS_REQUIRE:+,$VERGLAS_REQUIRE}
+export VERGLAS_REQUIRE=nvrtc,tool,minilm,dot,xla${VERGLAS_REQUIRE:+,$VERGLAS_REQUIRE}
 export PYTHONDONTWRITEBYTECODE=1 CTEST_PARALLEL_LEVEL=${CTEST_PARALLEL_LEVEL:-$(nproc)}
 RESULTS=$ROOT/build/results
 rm -rf "$RESULTS"

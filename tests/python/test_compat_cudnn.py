@@ -35,6 +35,12 @@ def test_the_table_is_whole():
     assert set(STATES) == {*cudnn.__all__, *cudnn._MISSING, *cudnn._WITH_JAX, *methods}
 
 
+@pytest.fixture(autouse=True)
+def on_the_cpu(monkeypatch):
+    """Also where torch sees a GPU."""
+    monkeypatch.setattr(cudnn, "_default_device", lambda: "cpu")
+
+
 def test_names_that_cudnn_has_not_either():
     with pytest.raises(AttributeError, match="gemm_nonsense"):
         cudnn.gemm_nonsense  # noqa: B018

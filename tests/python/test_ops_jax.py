@@ -12,9 +12,16 @@ try:
     import jax
     import jax.numpy as jnp
 except ImportError:
-    lacking("jax", "jax is not installed", module=True)
+    lacking("xla", "jax is not installed", module=True)
 if _verglas.xla_target() is None:
-    lacking("jax", "the module was built without JAX' headers", module=True)
+    lacking("xla", "the module was built without JAX' headers", module=True)
+
+
+@pytest.fixture(autouse=True)
+def on_the_cpu():
+    with jax.default_device(jax.devices("cpu")[0]):
+        yield
+
 
 F32 = jnp.float32
 TYPES = [np.dtype(np.float32), np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16), np.dtype(ml_dtypes.float8_e4m3fn)]

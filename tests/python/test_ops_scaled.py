@@ -186,6 +186,7 @@ def test_jax_takes_scales_in_order_under_jit():
     b, sfb, wide_b = operand(16, 64, 1, form, 2)
     want = oracle.product(wide_a, wide_b)
     given = a, b, np.ascontiguousarray(physical(sfa)), np.ascontiguousarray(physical(sfb))
+    given = [jax.device_put(t, jax.devices("cpu")[0]) for t in given]
     c, amax = jax.jit(ops.gemm_amax_jax_forward)(*given)
     np.testing.assert_array_equal(c, want)
     assert amax.item() == np.abs(want).max()
