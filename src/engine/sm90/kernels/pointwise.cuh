@@ -1,5 +1,5 @@
 #pragma once
-#include "epilogue.cuh"
+#include "position.cuh"
 
 namespace vg {
 
@@ -20,66 +20,25 @@ struct Aux {
 // Stored elements. Loads are volatile so that they stay with their unit: hoisted over the tile they would spill. They are
 // predicated, 0 where not `in`, and not converted on the spot: with a branch around each the loads of a unit wait for one
 // another.
-VG_DEVICE uint32 load_word(const void* from, bool in) {
-  uint32 v;
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %2, 0;\nmov.b32 %0, 0;\n@p ld.global.u32 %0, [%1];\n}"
-               : "=r"(v)
-               : "l"(from), "r"(static_cast<int>(in)));
-  return v;
-}
-VG_DEVICE uint32 load_half(const void* from, bool in) {
-  uint32 v;
-  asm volatile(
-      "{\n.reg .pred p;\n.reg .b16 h;\nsetp.ne.b32 p, %2, 0;\nmov.b16 h, 0;\n@p ld.global.u16 h, [%1];\ncvt.u32.u16 %0, h;\n}"
-      : "=r"(v)
-      : "l"(from), "r"(static_cast<int>(in)));
-  return v;
-}
-VG_DEVICE uint32 load_byte(const void* from, bool in) {
-  uint32 v;
-  asm volatile(
-      "{\n.reg .pred p;\n.reg .b16 h;\nsetp.ne.b32 p, %2, 0;\nmov.b16 h, 0;\n@p ld.global.u8 h, [%1];\ncvt.u32.u16 %0, h;\n}"
-      : "=r"(v)
-      : "l"(from), "r"(static_cast<int>(in)));
-  return v;
-}
-VG_DEVICE void store_u32(void* to, uint32 v) { asm volatile("st.global.u32 [%0], %1;" ::"l"(to), "r"(v) : "memory"); }
-VG_DEVICE void store_u16(void* to, uint16 v) { asm volatile("st.global.u16 [%0], %1;" ::"l"(to), "h"(v) : "memory"); }
-VG_DEVICE float bf16_to_float(uint16 v) { return __uint_as_float(static_cast<uint32>(v) << 16); }
-VG_DEVICE float f16_to_float(uint16 v) {
-  float f;
-  asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(v));
-  return f;
-}
 struct F32 {
   static constexpr int BYTES = 4;
   VG_DEVICE static uint32 load(const void* from, bool in) { return load_word(from, in); }
   VG_DEVICE static float value(uint32 bits) { return __uint_as_float(bits); }
   VG_DEVICE static void store(void* to, float v) { store_u32(to, __float_as_uint(v)); }
-  VG_DEVICE static void store_pair(void* to, float x, float y) {
-    asm volatile("st.global.v2.f32 [%0], {%1, %2};" ::"l"(to), "f"(x), "f"(y) : "memory");
-  }
+  VG_DEVICE static void store_pair(void* to, float x, float y) { store_u64(to, __float_as_uint(x), __float_as_uint(y)); }
 };
 struct Bf16 {
   static constexpr int BYTES = 2;
   VG_DEVICE static uint32 load(const void* from, bool in) { return load_half(from, in); }
   VG_DEVICE static float value(uint32 bits) { return __uint_as_float(bits << 16); }
-  VG_DEVICE static void store(void* to, float v) {
-    uint16 h;
-    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(v));
-    store_u16(to, h);
-  }
+  VG_DEVICE static void store(void* to, float v) { store_u16(to, bf16_bits(v)); }
   VG_DEVICE static void store_pair(void* to, float x, float y) { store_u32(to, pack_bf16(x, y)); }
 };
 struct F16 {
   static constexpr int BYTES = 2;
   VG_DEVICE static uint32 load(const void* from, bool in) { return load_half(from, in); }
   VG_DEVICE static float value(uint32 bits) { return f16_to_float(static_cast<uint16>(bits)); }
-  VG_DEVICE static void store(void* to, float v) {
-    uint16 h;
-    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(v));
-    store_u16(to, h);
-  }
+  VG_DEVICE static void store(void* to, float v) { store_u16(to, f16_bits(v)); }
   VG_DEVICE static void store_pair(void* to, float x, float y) { store_u32(to, pack_fp16(x, y)); }
 };
 struct I8 {
@@ -174,16 +133,8 @@ VG_DEVICE void store_output(const Aux& out, const float (&v)[8], const Parameter
   }
 }
 
-VG_DEVICE float round_bf16(float f) {
-  uint16 h;
-  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(f));
-  return bf16_to_float(h);
-}
-VG_DEVICE float round_f16(float f) {
-  uint16 h;
-  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f));
-  return f16_to_float(h);
-}
+VG_DEVICE float round_bf16(float f) { return bf16_to_float(bf16_bits(f)); }
+VG_DEVICE float round_f16(float f) { return f16_to_float(f16_bits(f)); }
 
 // The formulas are those of docs/numerics.md. Comparisons with NaN are false: that is how it goes through.
 VG_DEVICE float max_nan(float a, float b) { return a > b ? a : (b >= a ? b : a + b); }
@@ -191,9 +142,7 @@ VG_DEVICE float min_nan(float a, float b) { return a < b ? a : (b <= a ? b : a +
 VG_DEVICE float leaky(float x, float slope) { return x > 0.0f ? x : (x <= 0.0f ? slope * x : x); }
 /// n / d within an ulp for d from 1 to 4; no branch, of which the full division has one for each element.
 VG_DEVICE float quotient(float n, float d) {
-  float r;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(d));
-  const float q = n * r;
+  const float r = reciprocal(d), q = n * r;
   return fmaf(fmaf(-q, d, n), r, q);
 }
 VG_DEVICE float sigmoid(float x) {

@@ -111,8 +111,63 @@ VG_DEVICE void lower_registers() {
 VG_DEVICE void wait_for_previous_kernel() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 VG_DEVICE void let_next_kernel_start() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
+// ---- global memory ------------------------------------------------------------------------------------------------------
+
+// Loads are volatile so that they stay with their unit: hoisted over a tile they would spill. They are predicated, and 0 where
+// not `in`: with a branch around each the loads of a unit wait for one another.
+VG_DEVICE uint32 load_word(const void* from, bool in) {
+  uint32 v;
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %2, 0;\nmov.b32 %0, 0;\n@p ld.global.u32 %0, [%1];\n}"
+               : "=r"(v)
+               : "l"(from), "r"(static_cast<int>(in)));
+  return v;
+}
+VG_DEVICE uint32 load_half(const void* from, bool in) {
+  uint32 v;
+  asm volatile(
+      "{\n.reg .pred p;\n.reg .b16 h;\nsetp.ne.b32 p, %2, 0;\nmov.b16 h, 0;\n@p ld.global.u16 h, [%1];\ncvt.u32.u16 %0, h;\n}"
+      : "=r"(v)
+      : "l"(from), "r"(static_cast<int>(in)));
+  return v;
+}
+VG_DEVICE uint32 load_byte(const void* from, bool in) {
+  uint32 v;
+  asm volatile(
+      "{\n.reg .pred p;\n.reg .b16 h;\nsetp.ne.b32 p, %2, 0;\nmov.b16 h, 0;\n@p ld.global.u8 h, [%1];\ncvt.u32.u16 %0, h;\n}"
+      : "=r"(v)
+      : "l"(from), "r"(static_cast<int>(in)));
+  return v;
+}
+VG_DEVICE void store_u32(void* to, uint32 v) { asm volatile("st.global.u32 [%0], %1;" ::"l"(to), "r"(v) : "memory"); }
+VG_DEVICE void store_u16(void* to, uint16 v) { asm volatile("st.global.u16 [%0], %1;" ::"l"(to), "h"(v) : "memory"); }
+VG_DEVICE void store_u64(void* to, uint32 low, uint32 high) {
+  asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(to), "r"(low), "r"(high) : "memory");
+}
+
 // ---- values ------------------------------------------------------------------------------------------------------------
 
+VG_DEVICE float bf16_to_float(uint16 v) { return __uint_as_float(static_cast<uint32>(v) << 16); }
+VG_DEVICE float f16_to_float(uint16 v) {
+  float f;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(v));
+  return f;
+}
+VG_DEVICE uint16 bf16_bits(float f) {
+  uint16 h;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(f));
+  return h;
+}
+VG_DEVICE uint16 f16_bits(float f) {
+  uint16 h;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f));
+  return h;
+}
+/// 1 / x within an ulp, for x that is not subnormal.
+VG_DEVICE float reciprocal(float x) {
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
 /// Two values rounded to nearest even, the first in the low half.
 VG_DEVICE uint32 pack_bf16(float low, float high) {
   uint32 out;

@@ -1,4 +1,5 @@
 #pragma once
+#include "epilogue.cuh"
 #include "pointwise.cuh"
 
 namespace vg {

@@ -1,0 +1,161 @@
+// The kernels' loads, stores and formulas, compiled for the host: what an epilogue touches, at every edge and alignment.
+// Lanes are visited one after the other; nothing here exchanges values between them.
+#include <gtest/gtest.h>
+
+#include <random>
+#include <vector>
+
+#include "pointwise.cuh"
+
+namespace {
+
+using namespace vg;
+
+std::mt19937 engine(7);
+int between(int low, int high) { return low + static_cast<int>(engine() % static_cast<unsigned>(high - low + 1)); }
+
+/// A small operand, packed or padded, at any alignment of its elements; strides of 1 or more along the columns.
+template <class T, bool ROWS, bool COLS>
+class Drawn {
+ public:
+  Drawn() {
+    const int64 cols = between(0, 2) != 0 ? 1 : between(1, 3);
+    int64 rows = n * cols + between(0, 3);
+    if (between(0, 1) != 0) rows += rows % 2;
+    int64 batches = rows * m + between(0, 3);
+    if (between(0, 1) != 0) batches += batches % 2;
+    aux = {nullptr, batches, ROWS ? rows : 0, COLS ? cols : 0};
+    const int shift = between(0, 1) * T::BYTES;
+    memory_.resize(static_cast<std::size_t>(2 * batches * T::BYTES) + 64);
+    auto* const aligned = memory_.data() + (16 - reinterpret_cast<std::uintptr_t>(memory_.data()) % 16) % 16;
+    aux.address = aligned + shift;
+    first_byte = aligned + shift;
+    end_byte = first_byte + offset(1, m - 1, n - 1) + T::BYTES;
+    for (const char* p = first_byte; p < end_byte; ++p) *const_cast<char*>(p) = static_cast<char>(0xAA);
+  }
+  int64 offset(int batch, int row, int col) const {
+    return (batch * aux.batch_stride + row * aux.row_stride + col * aux.col_stride) * T::BYTES;
+  }
+  char* at(int batch, int row, int col) const { return const_cast<char*>(first_byte) + offset(batch, row, col); }
+  uint32 bits(int batch, int row, int col) const {
+    uint32 v = 0;
+    std::memcpy(&v, at(batch, row, col), T::BYTES);
+    return v;
+  }
+
+  /// For each thread of a warpgroup on each unit of each row block.
+  template <class F>
+  void each_position(F&& f) const {
+    for (int batch = 0; batch < 2; ++batch)
+      for (int row = 0; row < m; row += 64)
+        for (int col = 0; col < n; col += 16)
+          for (int t = 0; t < 128; ++t) f(Position{batch, row + 16 * (t / 32) + t % 32 / 4, col + t % 4 * 2, row / 64, col / 16});
+  }
+
+  int m = between(1, 90), n = between(1, 50);
+  Aux aux{};
+
+ private:
+  std::vector<char> memory_{};
+};
+
+Parameters parameters_of(int m, int n) {
+  Parameters p{};
+  p.m = m;
+  p.n = n;
+  return p;
+}
+
+template <class T, bool ROWS, bool COLS>
+int wrong_loads() {
+  const Drawn<T, ROWS, COLS> d;
+  const Parameters p = parameters_of(d.m, d.n);
+  for (int batch = 0; batch < 2; ++batch)
+    for (int row = 0; row < (ROWS ? d.m : 1); ++row)
+      for (int col = 0; col < (COLS ? d.n : 1); ++col) {
+        const auto value = static_cast<uint32>(engine());
+        const uint32 bits = T::BYTES == 4 ? value & 0x3fffffffU : T::BYTES == 2 ? value & 0x3fffU : value & 0xffU;
+        std::memcpy(d.at(batch, row, col), &bits, T::BYTES);
+      }
+  faults = 0;
+  int wrong = 0;
+  d.each_position([&](const Position& at) {
+    float v[8];
+    load_aux<T, ROWS, COLS>(v, d.aux, p, at);
+    for (int i = 0; i < 8; ++i) {
+      const int row = at.row + 8 * (i / 2 % 2), col = at.col + 8 * (i / 4) + i % 2;
+      if (row < d.m && col < d.n) wrong += v[i] != T::value(d.bits(at.batch, ROWS ? row : 0, COLS ? col : 0)) ? 1 : 0;
+    }
+  });
+  return wrong + faults;
+}
+
+template <class T>
+int wrong_stores() {
+  const Drawn<T, true, true> d;
+  const Parameters p = parameters_of(d.m, d.n);
+  const auto value = [](int batch, int row, int col) { return static_cast<float>((batch * 31 + row * 7 + col) % 64); };
+  faults = 0;
+  d.each_position([&](const Position& at) {
+    float v[8];
+    for (int i = 0; i < 8; ++i) v[i] = value(at.batch, at.row + 8 * (i / 2 % 2), at.col + 8 * (i / 4) + i % 2);
+    store_output<T>(d.aux, v, p, at);
+  });
+  int wrong = faults;
+  for (int batch = 0; batch < 2; ++batch)
+    for (int row = 0; row < d.m; ++row)
+      for (int col = 0; col < d.n; ++col) {
+        wrong += T::value(d.bits(batch, row, col)) != value(batch, row, col) ? 1 : 0;
+        std::memset(d.at(batch, row, col), 0xAA, T::BYTES);
+      }
+  for (const char* q = first_byte; q < end_byte; ++q) wrong += *q != static_cast<char>(0xAA) ? 1 : 0;  // gaps keep their poison
+  return wrong;
+}
+
+template <class T>
+void expect_right_loads(const char* name) {
+  for (int i = 0; i < 60; ++i) {
+    EXPECT_EQ((wrong_loads<T, true, true>()), 0) << name << ", a matrix";
+    EXPECT_EQ((wrong_loads<T, false, true>()), 0) << name << ", a row";
+    EXPECT_EQ((wrong_loads<T, true, false>()), 0) << name << ", a column";
+    EXPECT_EQ((wrong_loads<T, false, false>()), 0) << name << ", one value";
+  }
+}
+
+TEST(HostKernels, LoadTheOperandsOfAnEpilogueAndNothingElse) {
+  expect_right_loads<F32>("fp32");
+  expect_right_loads<Bf16>("bf16");
+  expect_right_loads<F16>("fp16");
+  expect_right_loads<I8>("int8");
+  expect_right_loads<U8>("uint8");
+  expect_right_loads<Bool>("boolean");
+  expect_right_loads<I32>("int32");
+}
+
+TEST(HostKernels, StoreFurtherOutputsAndNothingElse) {
+  for (int i = 0; i < 60; ++i) {
+    EXPECT_EQ(wrong_stores<F32>(), 0);
+    EXPECT_EQ(wrong_stores<Bf16>(), 0);
+    EXPECT_EQ(wrong_stores<F16>(), 0);
+  }
+}
+
+TEST(HostKernels, FormulasAreThoseOfTheDocs) {
+  const auto close = [](float got, double want, double x) {
+    EXPECT_NEAR(got, want, 6e-7 * std::fabs(want) + 1e-37) << "at " << x;
+  };
+  for (double x = -20; x <= 20; x += 0.0371) {
+    const auto f = static_cast<float>(x);
+    const double v = f, e = std::exp(-v), s = 1 / (1 + e);
+    close(vg::sigmoid(f), s, x);
+    close(vg::sigmoid_slope(f), std::exp(-std::fabs(v)) / std::pow(1 + std::exp(-std::fabs(v)), 2), x);
+    close(vg::swish(f, 1.0F), v * s, x);
+    const double gelu = 0.5 * v * std::erfc(-v * std::sqrt(0.5));  // its tail multiplies the rounding of its argument by x²
+    EXPECT_NEAR(vg::gelu(f), gelu, (6e-7 + 1.2e-7 * v * v) * std::fabs(gelu) + 1e-37) << x;
+    close(vg::leaky(f, 0.25F), v > 0 ? v : 0.25 * v, x);
+  }
+  EXPECT_TRUE(std::isnan(vg::max_nan(NAN, 1.0F)) && std::isnan(vg::max_nan(1.0F, NAN)));
+  EXPECT_TRUE(std::isnan(vg::min_nan(NAN, 1.0F)) && std::isnan(vg::sigmoid(NAN)) && std::isnan(vg::swish(NAN, 1.0F)));
+}
+
+}  // namespace
