@@ -49,14 +49,16 @@ class Pool {
     body_ = &body;
     items_ = items;
     next_.store(0, std::memory_order_relaxed);
-    busy_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
+    gate_.fetch_or(kOpen, std::memory_order_release);
     {
       const std::lock_guard lock(mutex_);
       job_.fetch_add(1, std::memory_order_release);
     }
     wake_.notify_all();
     work(body, 0);
-    while (busy_.load(std::memory_order_acquire) != 0) std::this_thread::yield();
+    // Whoever came through the gate is waited for, and nobody else: a worker that slept may take milliseconds to wake.
+    gate_.fetch_and(~kOpen, std::memory_order_acq_rel);
+    while (gate_.load(std::memory_order_acquire) != 0) std::this_thread::yield();
     return true;
   }
 
@@ -99,9 +101,9 @@ class Pool {
         wake_.wait(lock, [&] { return job_.load(std::memory_order_acquire) != seen; });
       }
       if (stop.stop_requested()) return;
-      ++seen;
-      work(*body_, worker);
-      busy_.fetch_sub(1, std::memory_order_release);
+      seen = job_.load(std::memory_order_acquire);
+      if ((gate_.fetch_add(1, std::memory_order_acquire) & kOpen) != 0) work(*body_, worker);
+      gate_.fetch_sub(1, std::memory_order_release);
     }
   }
 
@@ -113,7 +115,8 @@ class Pool {
   const Body* body_ = nullptr;
   std::int64_t items_ = 0;
   std::atomic<std::int64_t> next_{0};
-  std::atomic<int> busy_{0};
+  static constexpr std::uint64_t kOpen = std::uint64_t{1} << 63;
+  std::atomic<std::uint64_t> gate_{0};  // kOpen while a job takes workers, and how many are inside or look whether they may be
   std::vector<std::jthread> workers_;
 };
 
