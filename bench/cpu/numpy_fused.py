@@ -29,6 +29,7 @@ from minilm.unfused import gelu  # noqa: E402
 
 SIZES = ((240, 1536, 384), (1024, 1536, 384), (1024, 4096, 1024))  # M, N, K; the first two are of the encoder in examples/
 BATCH = 5
+WARM_S = 0.03  # a processor that slept takes milliseconds to be back
 REST_S = 0.06  # OpenBLAS's threads wait in a loop for 2^26 ticks of the clock after their last work
 
 Pair = tuple[Callable[[], tuple], Callable[[], tuple]]  # ours and NumPy; each answers its outputs
@@ -135,14 +136,17 @@ def time_ms(work: Callable[[], object]) -> float:
 def side_by_side(ours: Callable, rival: Callable, rounds: int) -> dict[str, float]:
     """Batches in turn, the order swapped from one to the next; the first round is thrown away.
 
-    Before a batch a rest and a call that is not counted: threads of the other side that wait in a loop would take a processor."""
+    Before a batch a rest, since threads of the other side that wait in a loop would take a processor, and calls that do not count."""
     times: tuple[list[float], list[float]] = ([], [])
     ratios = []
     for index in range(rounds + 1):
         batch: dict[int, list[float]] = {}
         for which in (0, 1) if index % 2 == 0 else (1, 0):
             time.sleep(REST_S)
+            start = time.perf_counter()
             (ours, rival)[which]()
+            while time.perf_counter() < start + WARM_S:
+                (ours, rival)[which]()
             batch[which] = [time_ms((ours, rival)[which]) for _ in range(BATCH)]
         if index == 0:
             continue
