@@ -136,7 +136,8 @@ def time_ms(work: Callable[[], object]) -> float:
 def side_by_side(ours: Callable, rival: Callable, rounds: int) -> dict[str, float]:
     """Batches in turn, the order swapped from one to the next; the first round is thrown away.
 
-    Before a batch a rest, since threads of the other side that wait in a loop would take a processor, and calls that do not count."""
+    Before a batch a rest, since the other side's threads that wait in a loop would take a processor; then calls that do not
+    count."""
     times: tuple[list[float], list[float]] = ([], [])
     ratios = []
     for index in range(rounds + 1):
