@@ -225,7 +225,7 @@ Status evaluate(const Recipe& r, const Check* list, const Launcher& launcher, co
         ++c;
         break;
       case CheckKind::plan_device: {
-        const Device now = launcher.current_device(r.device);
+        const Device now = launcher.current_device(r.device, b.is_ready);
         if (now != r.device) [[unlikely]]
           return fail([&] { return Words{"current device " + device_text(now), device_text(r.device)}; });
         ++c;

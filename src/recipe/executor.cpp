@@ -45,8 +45,9 @@ Status check(const Recipe& recipe, const Launcher& launcher, const Call& call, B
   return checked(recipe, launcher, call, binding);
 }
 
-Status launch_again(const Recipe& recipe, const Launcher& launcher, const Call& call, const Binding& binding) noexcept {
-  if (launcher.current_device(recipe.device) != recipe.device) [[unlikely]] {
+Status launch_again(const Recipe& recipe, const Launcher& launcher, const Call& call, Binding& binding) noexcept {
+  binding.is_ready = false;
+  if (launcher.current_device(recipe.device, binding.is_ready) != recipe.device) [[unlikely]] {
     Binding scratch;
     return check(recipe, launcher, call, scratch);  // which refuses for that reason, by the number of the check
   }

@@ -91,6 +91,7 @@ struct RoleView {
 struct Binding {
   std::int64_t live[5];  ///< indexed by Symbol: 1, L, M, N, K
   RoleView role[kMaxRoles];
+  bool is_ready = false;  ///< what `Launcher::current_device` found
 };
 
 struct Call {
@@ -147,7 +148,8 @@ class Launcher {
   virtual ~Launcher() = default;
   virtual Status launch(const Binding& binding, const Call& call) const noexcept = 0;
   /// The current device of the calling thread, for plans that care; answers the plan's where there is nothing to ask.
-  virtual Device current_device(Device plan) const noexcept { return plan; }
+  /// `is_ready` becomes true where the thread needs no preparing for the launch.
+  virtual Device current_device(Device plan, bool& /*is_ready*/) const noexcept { return plan; }
   /// The error of a launch that answered this status: what was attempted, and the driver's own name for the failure.
   virtual Error failure(Status status) const = 0;
 };
@@ -157,7 +159,7 @@ Status execute(const Recipe& recipe, const Launcher& launcher, const Call& call)
 /// The checks alone; the binding is whole where the answer is ok.
 Status check(const Recipe& recipe, const Launcher& launcher, const Call& call, Binding& binding) noexcept;
 /// Launches a binding that `check` filled for this call: of the checks, only the one of what the thread can change is made.
-Status launch_again(const Recipe& recipe, const Launcher& launcher, const Call& call, const Binding& binding) noexcept;
+Status launch_again(const Recipe& recipe, const Launcher& launcher, const Call& call, Binding& binding) noexcept;
 /// The same list of checks, rendered. `status` is what execute answered.
 Error explain(const Recipe& recipe, const chain::FusionChain& chain, const Launcher& launcher, Status status, const Call& call);
 

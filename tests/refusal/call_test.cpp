@@ -213,7 +213,7 @@ class Idle final : public recipe::Launcher {
  public:
   explicit Idle(Device now) : now_(now) {}
   Status launch(const recipe::Binding&, const recipe::Call&) const noexcept override { return {}; }
-  Device current_device(Device) const noexcept override { return now_; }
+  Device current_device(Device, bool&) const noexcept override { return now_; }
   Error failure(Status) const override { return {ErrorCode::internal, "internal", "never fails"}; }
 
  private:

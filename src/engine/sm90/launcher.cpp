@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <cstring>
 #include <new>
 
 #include "cuda/context.hpp"
@@ -23,6 +24,23 @@ bool same_layout(const RoleView& x, const RoleView& y) noexcept {
   std::int64_t differs = 0;
   for (int i = 0; i < 3; ++i) differs |= (x.extent[i] ^ y.extent[i]) | (x.stride[i] ^ y.stride[i]);
   return differs == 0;
+}
+
+/// The kernel's parameter as the last call of one layout left it. The next one changes what is new for it: mostly a few addresses,
+/// often nothing. Whoever finds it taken goes to another, and builds one of his own when all are: nobody waits.
+struct alignas(64) Slot {
+  std::byte memory[sizeof(ParameterBlock) + kMostArgumentBytes];
+  RoleView views[5];       ///< of a…, b…, d: what the maps were made of
+  bool is_whole = false;   ///< views and maps belong together
+  std::atomic<bool> is_taken{false};
+};
+constexpr std::size_t kSlots = 4;
+
+/// Where a call of these extents, by Symbol, looks first.
+std::size_t slot_of(const std::int64_t (&live)[5]) noexcept {
+  std::uint64_t hash = 0;
+  for (const std::int64_t extent : live) hash = (hash ^ static_cast<std::uint64_t>(extent)) * 0x9e3779b97f4a7c15;
+  return hash >> 62;
 }
 
 /// Forks that led to this process since the first plan, counted in the child: tells a plan of the parent without a system call.
@@ -46,8 +64,7 @@ class Sm90Launcher final : public recipe::Launcher {
         device_(device),
         sm_count_(sm_count),
         forks_(forks_so_far()),
-        roles_(product_roles(chain)),
-        declared_(declared_views(chain)) {
+        roles_(product_roles(chain)) {
     kernel_->prepare(device.id);
     function_ = kernel_->function(device.id);
     context_ = kernel_->context(device.id);
@@ -55,11 +72,6 @@ class Sm90Launcher final : public recipe::Launcher {
     for (int i = 0; i < roles_.a_count; ++i) loaded_[loaded_count_++] = roles_.a[static_cast<std::size_t>(i)];
     for (int i = 0; i < roles_.b_count; ++i) loaded_[loaded_count_++] = roles_.b[static_cast<std::size_t>(i)];
     loaded_[loaded_count_++] = roles_.d;
-    // Declared extents may be ones that nothing is launched for; then every call builds its own block.
-    const RoleView& d = declared_[static_cast<std::size_t>(roles_.d)];
-    const bool empty = d.extent[0] == 0 || d.extent[1] == 0 || d.extent[2] == 0;
-    const cuda::CurrentContext here(driver_, context_);  // hazard: maps cannot be encoded without a context
-    prepared_ = !empty && build(prototype_, declared_.data()) == cuda::CUDA_SUCCESS;
     attribute_.id = cuda::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
     attribute_.value.programmaticStreamSerializationAllowed = 1;
     launch_.gridDimY = launch_.gridDimZ = 1;
@@ -68,35 +80,41 @@ class Sm90Launcher final : public recipe::Launcher {
     launch_.sharedMemBytes = static_cast<unsigned>(smem_bytes(config));
     launch_.attrs = &attribute_;
     launch_.numAttrs = config_.programmatic ? 1U : 0U;
-    const auto moves = [&](bool used, int map, int role) {
-      if (used) moving_[moving_count_++] = {static_cast<std::uint8_t>(map), static_cast<std::uint8_t>(role)};
+    const auto moves = [&](bool used, int map, int loaded) {
+      if (used) moving_[moving_count_++] = {static_cast<std::uint8_t>(map), static_cast<std::uint8_t>(loaded)};
     };
-    for (int i = 0; i < roles_.a_count; ++i)
-      moves(prototype_.k > 0 && config_.a_path == Path::tma, i, roles_.a[static_cast<std::size_t>(i)]);
-    for (int i = 0; i < roles_.b_count; ++i)
-      moves(prototype_.k > 0 && config_.b_path == Path::tma, 2 + i, roles_.b[static_cast<std::size_t>(i)]);
-    moves(stores_width(config_, 128), 4, roles_.d);
-    moves(stores_width(config_, 64), 5, roles_.d);
-    moves(stores_width(config_, 32), 6, roles_.d);
+    for (int i = 0; i < roles_.a_count; ++i) moves(config_.a_path == Path::tma, i, i);
+    for (int i = 0; i < roles_.b_count; ++i) moves(config_.b_path == Path::tma, 2 + i, roles_.a_count + i);
+    moves(stores_width(config_, 128), 4, loaded_count_ - 1);
+    moves(stores_width(config_, 64), 5, loaded_count_ - 1);
+    moves(stores_width(config_, 32), 6, loaded_count_ - 1);
+    // What is declared is ready for the first call. It may be extents that nothing is launched for.
+    const std::vector<RoleView> declared = declared_views(chain);
+    const RoleView& d = declared[static_cast<std::size_t>(roles_.d)];
+    if (d.extent[0] == 0 || d.extent[1] == 0 || d.extent[2] == 0) return;
+    const cuda::CurrentContext here(driver_, context_);  // hazard: maps cannot be encoded without a context
+    const auto& e = chain.declared;
+    static_cast<void>(bring_up_to_date(slots_[slot_of({1, e[0], e[1], e[2], e[3]})], declared.data()));
   }
 
   Status launch(const recipe::Binding& b, const recipe::Call& call) const noexcept override {
     if (b.role[roles_.d].reach == 0 && !reduces_to_something(b)) return {};
     if (is_of_parent()) return failed(cuda::CUDA_ERROR_NOT_INITIALIZED);
+    if (b.is_ready) [[likely]]
+      return prepare_and_enqueue(b, call);
     // A thread that has no context yet borrows the plan's for this call (a fresh thread of a framework, for one).
-    cuda::CUcontext now = nullptr;
-    driver_.cuCtxGetCurrent(&now);
-    if (now == context_) return prepare_and_enqueue(b, call);
     if (const cuda::CUresult code = driver_.cuCtxPushCurrent(context_); code != cuda::CUDA_SUCCESS) return failed(code);
     const Status status = prepare_and_enqueue(b, call);
+    cuda::CUcontext now = nullptr;
     driver_.cuCtxPopCurrent(&now);
     return status;
   }
 
-  Device current_device(Device plan) const noexcept override {
+  Device current_device(Device plan, bool& is_ready) const noexcept override {
     if (is_of_parent()) return plan;
     cuda::CUcontext now = nullptr;
-    if (driver_.cuCtxGetCurrent(&now) != cuda::CUDA_SUCCESS || now == nullptr || now == context_) return plan;
+    is_ready = driver_.cuCtxGetCurrent(&now) == cuda::CUDA_SUCCESS && now == context_;
+    if (is_ready || now == nullptr) return plan;
     cuda::CUdevice ordinal = 0;
     if (driver_.cuCtxGetDevice(&ordinal) != cuda::CUDA_SUCCESS) return {DeviceType::unknown, -1};
     return {DeviceType::cuda, static_cast<std::int16_t>(ordinal)};
@@ -114,8 +132,6 @@ class Sm90Launcher final : public recipe::Launcher {
 
  private:
   Status prepare_and_enqueue(const recipe::Binding& b, const recipe::Call& call) const noexcept {
-    // The kernel's parameter: the block, and the epilogue's arguments behind it. Only what is used is written.
-    alignas(64) std::byte memory[sizeof(ParameterBlock) + kMostArgumentBytes];
     ScratchNeed need;
     Scratch scratch;
     if (scratch_) {
@@ -124,21 +140,43 @@ class Sm90Launcher final : public recipe::Launcher {
           code != cuda::CUDA_SUCCESS)
         return failed(code);
     }
-    write_arguments(epilogue_, chain_, b, need, scratch, memory + kEpilogueOffset);
-    if (prepared_ && is_laid_out_as_declared(b)) {
-      ParameterBlock& block = *new (memory) ParameterBlock(prototype_);
-      const cuda::CUresult code = readdress(block, b);
-      return code == cuda::CUDA_SUCCESS ? enqueue(block, call.stream) : failed(code);
+    const std::size_t first = slot_of(b.live);
+    for (std::size_t i = 0; i < kSlots; ++i) {
+      Slot& slot = slots_[first ^ i];
+      if (slot.is_taken.exchange(true, std::memory_order_acquire)) continue;
+      cuda::CUresult code = bring_up_to_date(slot, b.role);
+      if (code == cuda::CUDA_SUCCESS) {
+        write_arguments(epilogue_, chain_, b, need, scratch, slot.memory + kEpilogueOffset);
+        code = enqueue(block_in(slot.memory), call.stream);
+      }
+      slot.is_taken.store(false, std::memory_order_release);
+      return code == cuda::CUDA_SUCCESS ? Status{} : failed(code);
     }
-    ParameterBlock& block = *new (memory) ParameterBlock;
-    const cuda::CUresult code = build(block, b.role);
-    return code == cuda::CUDA_SUCCESS ? enqueue(block, call.stream) : failed(code);
+    // As many threads as slots are in here already.
+    alignas(64) std::byte memory[sizeof(ParameterBlock) + kMostArgumentBytes];
+    write_arguments(epilogue_, chain_, b, need, scratch, memory + kEpilogueOffset);
+    cuda::CUresult code = build(memory, b.role);
+    if (code == cuda::CUDA_SUCCESS) code = enqueue(block_in(memory), call.stream);
+    return code == cuda::CUDA_SUCCESS ? Status{} : failed(code);
   }
 
-  bool is_laid_out_as_declared(const recipe::Binding& b) const noexcept {
-    for (int i = 0; i < loaded_count_; ++i)
-      if (!same_layout(b.role[loaded_[i]], declared_[static_cast<std::size_t>(loaded_[i])])) return false;
-    return true;
+  static ParameterBlock& block_in(std::byte* memory) noexcept { return *std::launder(reinterpret_cast<ParameterBlock*>(memory)); }
+
+  /// The block of a taken slot becomes that of these views: whole where their layout is another, else where an address is.
+  cuda::CUresult bring_up_to_date(Slot& slot, const RoleView* views) const noexcept {
+    bool is_same = slot.is_whole;
+    for (int i = 0; is_same && i < loaded_count_; ++i) is_same = same_layout(views[loaded_[i]], slot.views[i]);
+    slot.is_whole = false;
+    if (is_same) {
+      if (const cuda::CUresult code = readdress(block_in(slot.memory), slot, views); code != cuda::CUDA_SUCCESS) return code;
+    } else {
+      if (const cuda::CUresult code = build(slot.memory, views); code != cuda::CUDA_SUCCESS) return code;
+      const ParameterBlock& block = block_in(slot.memory);
+      if (block.k == 0 || block.tiles == 0) return cuda::CUDA_SUCCESS;  // its maps are not those of its operands
+    }
+    for (int i = 0; i < loaded_count_; ++i) slot.views[i] = views[loaded_[i]];
+    slot.is_whole = true;
+    return cuda::CUDA_SUCCESS;
   }
 
   bool reduces_to_something(const recipe::Binding& b) const noexcept {
@@ -161,9 +199,9 @@ class Sm90Launcher final : public recipe::Launcher {
 
   /// The whole block for these views. With K = 0 no operand is read: the maps describe one column of memory that is there, since
   /// the copy engine looks its base up even when all of a box lies outside (measured).
-  cuda::CUresult build(ParameterBlock& block, const RoleView* views) const noexcept {
+  cuda::CUresult build(std::byte* memory, const RoleView* views) const noexcept {
     Problem p = problem_of(roles_, views, bytes_of(config_.input), bytes_of(config_.output));
-    block = make_block(config_, p, raster_group(config_, sm_count_));
+    ParameterBlock& block = *new (memory) ParameterBlock(make_block(config_, p, raster_group(config_, sm_count_)));
     if (block.tiles == 0) return cuda::CUDA_SUCCESS;  // reductions of nothing: no operand is looked at
     if (p.k == 0) {
       p.k = 1;
@@ -187,14 +225,16 @@ class Sm90Launcher final : public recipe::Launcher {
     return code;
   }
 
-  /// Only the addresses differ from the prototype.
-  cuda::CUresult readdress(ParameterBlock& block, const recipe::Binding& b) const noexcept {
+  /// Layouts are the same; addresses may be new.
+  cuda::CUresult readdress(ParameterBlock& block, const Slot& slot, const RoleView* views) const noexcept {
     cuda::CUtensorMap* const maps = block.a;  // seven of them, one behind the other
-    for (int i = 0; i < moving_count_; ++i)
-      if (const cuda::CUresult code = driver_.cuTensorMapReplaceAddress(maps + moving_[i].map, b.role[moving_[i].role].data);
-          code != cuda::CUDA_SUCCESS)
+    for (int i = 0; i < moving_count_; ++i) {
+      void* const address = views[loaded_[moving_[i].loaded]].data;
+      if (address == slot.views[moving_[i].loaded].data) continue;
+      if (const auto code = driver_.cuTensorMapReplaceAddress(maps + moving_[i].map, address); code != cuda::CUDA_SUCCESS)
         return code;
-    const auto address = [&b](int role) { return reinterpret_cast<std::uint64_t>(b.role[role].data); };
+    }
+    const auto address = [views](int role) { return reinterpret_cast<std::uint64_t>(views[role].data); };
     for (std::size_t i = 0; i < 2; ++i) {
       block.a_view[i].address = address(roles_.a[i]);
       block.b_view[i].address = address(roles_.b[i]);
@@ -203,13 +243,12 @@ class Sm90Launcher final : public recipe::Launcher {
     return cuda::CUDA_SUCCESS;
   }
 
-  Status enqueue(ParameterBlock& block, Stream stream) const noexcept {
+  cuda::CUresult enqueue(ParameterBlock& block, Stream stream) const noexcept {
     cuda::CUlaunchConfig launch = launch_;
     launch.gridDimX = grid_of(block, sm_count_);
     launch.hStream = static_cast<cuda::CUstream>(stream.handle);
     void* parameters[] = {&block};
-    const cuda::CUresult code = driver_.cuLaunchKernelEx(&launch, function_, parameters, nullptr);
-    return code == cuda::CUDA_SUCCESS ? Status{} : failed(code);
+    return driver_.cuLaunchKernelEx(&launch, function_, parameters, nullptr);
   }
 
   const chain::FusionChain& chain_;
@@ -221,7 +260,6 @@ class Sm90Launcher final : public recipe::Launcher {
   int sm_count_;
   int forks_;
   ProductRoles roles_;
-  std::vector<RoleView> declared_;  ///< by role
   std::unique_ptr<ScratchPool> scratch_;
   int loaded_[5]{};  ///< roles of a…, b…, d
   int loaded_count_ = 0;
@@ -230,12 +268,11 @@ class Sm90Launcher final : public recipe::Launcher {
   cuda::CUlaunchAttribute attribute_{};
   cuda::CUlaunchConfig launch_{};  ///< all but grid and stream
   struct Moving {
-    std::uint8_t map = 0, role = 0;
+    std::uint8_t map = 0, loaded = 0;
   };
   Moving moving_[7];  ///< maps that follow an operand's address
   int moving_count_ = 0;
-  ParameterBlock prototype_;
-  bool prepared_ = false;
+  mutable Slot slots_[kSlots];
 };
 
 }  // namespace

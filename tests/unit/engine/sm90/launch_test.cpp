@@ -77,13 +77,42 @@ TEST_F(Sm90Launch, IsOneKernelAndNothingElse) {
   EXPECT_EQ(record_of(block.b[0]).extent(1), kN);
 }
 
-TEST_F(Sm90Launch, OnlyReplacesAddressesForDeclaredExtents) {
+TEST_F(Sm90Launch, WritesOfTheBlockOnlyWhatIsNew) {
   const CompiledPlan p = plan();
   driver.clear();
-  for (std::uintptr_t base = 1; base < 4; ++base) ASSERT_TRUE(p.execute(buffers(1, kM, base)).ok());
+  ASSERT_TRUE(p.execute(buffers(1, kM, 1)).ok());
+  EXPECT_EQ(driver.count("cuTensorMapReplaceAddress"), 3);
+  ASSERT_TRUE(p.execute(buffers(1, kM, 1)).ok());
+  EXPECT_EQ(driver.count("cuTensorMapReplaceAddress"), 3);
+  auto one_new = buffers(1, kM, 1);
+  one_new[1].data = at(200);
+  ASSERT_TRUE(p.execute(one_new).ok());
+  EXPECT_EQ(driver.count("cuTensorMapReplaceAddress"), 4);
+  EXPECT_EQ(record_of(driver.launches().back().as<ParameterBlock>().b[0]).address, reinterpret_cast<std::uint64_t>(at(200)));
+  for (std::uintptr_t base = 2; base < 5; ++base) ASSERT_TRUE(p.execute(buffers(1, kM, base)).ok());
+  EXPECT_EQ(driver.count("cuTensorMapReplaceAddress"), 13);
   EXPECT_EQ(driver.map_encodes(), 0);
-  EXPECT_GE(driver.count("cuTensorMapReplaceAddress"), 9);
-  EXPECT_EQ(driver.launches().size(), 3U);
+  EXPECT_EQ(driver.launches().size(), 6U);
+}
+
+TEST_F(Sm90Launch, KeepsTheBlocksOfSomeLayouts) {
+  const CompiledPlan p = plan();
+  const auto rounds = [&] {
+    for (const std::int64_t m : {kM, kM - 1}) {
+      const auto call = buffers(1, m, 1);
+      ASSERT_TRUE(p.execute(call).ok());
+      const auto block = driver.launches().back().as<ParameterBlock>();
+      EXPECT_EQ(block.m, m);
+      EXPECT_EQ(record_of(block.a[0]).extent(1), m);
+      auto wide = call;  // the extents of the call before and another pitch: never the maps of the wrong one
+      wide[0].stride[1] += 8;
+      ASSERT_TRUE(p.execute(wide).ok());
+      EXPECT_EQ(record_of(driver.launches().back().as<ParameterBlock>().a[0]).strides[0],
+                static_cast<std::uint64_t>(2 * wide[0].stride[1]));
+    }
+  };
+  rounds();
+  rounds();
 }
 
 TEST_F(Sm90Launch, RebuildsTheBlockForOtherExtentsBatchIncluded) {
@@ -199,8 +228,9 @@ TEST_F(Sm90Launch, AllocatesNothingOnTheCallPath) {
 
 TEST_F(Sm90Launch, SaysWhatTheDriverSaidAndServesTheNextCall) {
   const CompiledPlan p = plan();
-  const auto call = buffers(1, kM, 1);
+  std::uintptr_t base = 0;
   for (const char* name : {"cuLaunchKernelEx", "cuTensorMapReplaceAddress"}) {
+    const auto call = buffers(1, kM, ++base);  // new addresses each time
     driver.clear();
     driver.fail_next(name, static_cast<cuda::CUresult>(719));
     const Status s = p.execute(call);
