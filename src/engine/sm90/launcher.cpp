@@ -26,12 +26,12 @@ bool same_layout(const RoleView& x, const RoleView& y) noexcept {
   return differs == 0;
 }
 
-/// The kernel's parameter as the last call of one layout left it. The next one changes what is new for it: mostly a few addresses,
-/// often nothing. Whoever finds it taken goes to another, and builds one of his own when all are: nobody waits.
+/// The kernel's parameter as the last call of one layout left it. The next one changes what is new for it: mostly a few
+/// addresses, often nothing. Whoever finds it taken goes to another, and builds one of his own when all are: nobody waits.
 struct alignas(64) Slot {
   std::byte memory[sizeof(ParameterBlock) + kMostArgumentBytes];
-  RoleView views[5];       ///< of a…, b…, d: what the maps were made of
-  bool is_whole = false;   ///< views and maps belong together
+  RoleView views[5];      ///< of a…, b…, d: what the maps were made of
+  bool is_whole = false;  ///< views and maps belong together
   std::atomic<bool> is_taken{false};
 };
 constexpr std::size_t kSlots = 4;
