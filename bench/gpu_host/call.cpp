@@ -1,6 +1,7 @@
-// What a checked call costs on a GPU host beside a bare launch of the same kernel with the same parameters, and beside
-// cublasLtMatmul: nanoseconds of host time a call, from bursts of 64 into a drained queue, pinned to one core. Then what comes
-// before the first call: compiling, loading from the cache, the first execute. A table, and the same as one line of JSON.
+// What a checked call costs on a GPU host beside a bare launch of the same kernel with the same parameters, for a plain product
+// and some fused ones, and beside cublasLtMatmul: nanoseconds of host time a call, from bursts of 64 into a drained queue, pinned
+// to one core. Then what comes before the first call: compiling, loading from the cache, the first execute. A table, and the same
+// as one line of JSON.
 #include <fmt/format.h>
 #include <sched.h>
 #include <unistd.h>
@@ -27,7 +28,7 @@ using namespace verglas;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t kM = 256, kN = 256, kK = 128;
-constexpr int kRepetitions = 25, kBurst = 64, kPacks = 4;
+constexpr int kRepetitions = 51, kBurst = 64, kPacks = 4;
 constexpr Device kGpu{DeviceType::cuda, 0};
 
 double since(Clock::time_point start, double unit) { return std::chrono::duration<double>(Clock::now() - start).count() / unit; }
@@ -37,8 +38,9 @@ struct Recorded {
   cuda::CUlaunchConfig config{};
   std::vector<cuda::CUlaunchAttribute> attributes;
   cuda::CUfunction function = nullptr;
-  sm90::ParameterBlock block;
+  alignas(64) std::byte block[4096] = {};  ///< as much as a launch takes; the epilogue's arguments lie behind the ParameterBlock
 };
+constexpr std::size_t kParameterBytes = sizeof(sm90::ParameterBlock) + 1024;  // more than any flavor here has, less than is kept
 Recorded recorded;
 const cuda::DriverTable* real = nullptr;
 
@@ -47,30 +49,56 @@ cuda::CUresult record(const cuda::CUlaunchConfig* config, cuda::CUfunction funct
   recorded.attributes.assign(config->attrs, config->attrs + config->numAttrs);
   recorded.config.attrs = recorded.attributes.data();
   recorded.function = function;
-  std::memcpy(&recorded.block, parameters[0], sizeof recorded.block);
+  std::memcpy(recorded.block, parameters[0], kParameterBytes);
   return real->cuLaunchKernelEx(config, function, parameters, extra);
 }
 
-CompiledPlan make_plan() {
-  Graph g({.name = "plain"});
+struct Flavor {
+  const char* name;
+  void (*describe)(Graph&, Tensor product, Tensor a);
+};
+constexpr Flavor kFlavors[] = {
+    {"plain", [](Graph&, Tensor product, Tensor) { product.set_output(true).set_name("d"); }},
+    {"bias+relu",
+     [](Graph& g, Tensor product, Tensor) {
+       g.relu(g.add(product, g.tensor({.name = "bias", .dim = {1, 1, kN}, .stride = {kN, kN, 1}}))).set_output(true);
+     }},
+    {"residual, second output, row-sum",
+     [](Graph& g, Tensor product, Tensor) {
+       const Tensor residual = g.tensor({.name = "residual", .dim = {1, kM, kN}, .stride = {kM * kN, kN, 1}});
+       Tensor sum = g.add(product, residual).set_output(true);
+       g.relu(sum).set_output(true);
+       g.reduction(sum, ReductionMode::add).set_dim({1, kM, 1}).set_output(true).set_data_type(DataType::fp32);
+     }},
+    {"swiglu",
+     [](Graph& g, Tensor product, Tensor a) {
+       const Tensor up = g.tensor({.name = "up", .dim = {1, kK, kN}, .stride = {kK * kN, 1, kK}});
+       g.mul(g.swish(product), g.matmul(a, up)).set_output(true);
+     }},
+};
+
+CompiledPlan make_plan(const Flavor& f = kFlavors[0]) {
+  Graph g({.name = f.name});
   const Tensor a = g.tensor({.name = "a", .dim = {1, kM, kK}, .stride = {kM * kK, kK, 1}});
   const Tensor b = g.tensor({.name = "b", .dim = {1, kK, kN}, .stride = {kK * kN, 1, kK}});
-  g.matmul(a, b).set_output(true).set_name("d");
+  f.describe(g, g.matmul(a, b), a);
   return g.plans({.device = kGpu, .deselect_engines = {"cpu", "cublaslt"}}).compile();
 }
 
-/// Three matrices of device memory, zeros; never freed, since the process ends with them.
-std::vector<TensorView> make_pack(const cuda::DriverTable& driver) {
-  const auto memory = [&](std::int64_t elements) {
+/// Device memory for every operand, zeros; never freed, since the process ends with it.
+std::vector<TensorView> make_pack(const cuda::DriverTable& driver, const CompiledPlan& plan) {
+  std::vector<TensorView> pack;
+  for (const OperandInfo& o : plan.operands()) {
+    std::int64_t bytes = bytes_of(o.dtype);
+    for (const std::int64_t extent : o.dim) bytes *= extent;
     cuda::CUdeviceptr p = 0;
-    cuda::check(driver, driver.cuMemAlloc(&p, static_cast<std::size_t>(2 * elements)), "cuMemAlloc", "making a matrix");
-    cuda::check(driver, driver.cuMemsetD8Async(p, 0, static_cast<std::size_t>(2 * elements), nullptr), "cuMemsetD8Async",
+    cuda::check(driver, driver.cuMemAlloc(&p, static_cast<std::size_t>(bytes)), "cuMemAlloc", "making a matrix");
+    cuda::check(driver, driver.cuMemsetD8Async(p, 0, static_cast<std::size_t>(bytes), nullptr), "cuMemsetD8Async",
                 "clearing a matrix");
-    return reinterpret_cast<void*>(p);
-  };
-  return {TensorView::dense(memory(kM * kK), DataType::bf16, {1, kM, kK}, kGpu),
-          TensorView::strided(memory(kN * kK), DataType::bf16, {1, kK, kN}, {kK * kN, 1, kK}, kGpu),
-          TensorView::dense(memory(kM * kN), DataType::bf16, {1, kM, kN}, kGpu)};
+    pack.push_back(TensorView::strided(reinterpret_cast<void*>(p), o.dtype, {o.dim[0], o.dim[1], o.dim[2]},
+                                       {o.stride[0], o.stride[1], o.stride[2]}, kGpu));
+  }
+  return pack;
 }
 
 struct Timed {
@@ -79,8 +107,14 @@ struct Timed {
   std::vector<double> ns = {};
 
   double least() const { return *std::min_element(ns.begin(), ns.end()); }
-  double median() const {
-    std::vector<double> sorted = ns;
+  double median() const { return median_of(ns); }
+  /// The median of the quotients of one repetition each: what slows a moment slows both.
+  double ratio_to(const Timed& bare) const {
+    std::vector<double> quotients;
+    for (std::size_t i = 0; i < ns.size(); ++i) quotients.push_back(ns[i] / bare.ns[i]);
+    return median_of(quotients);
+  }
+  static double median_of(std::vector<double> sorted) {
     std::sort(sorted.begin(), sorted.end());
     return sorted[sorted.size() / 2];
   }
@@ -109,14 +143,16 @@ void pin_to_this_core() {
 }
 
 /// Milliseconds of making the plan from nothing, from the cache, and microseconds of its first call.
-nlohmann::ordered_json startup(const std::vector<TensorView>& pack) {
+nlohmann::ordered_json startup() {
   nlohmann::ordered_json answer;
+  std::vector<TensorView> pack;
   std::vector<double> cold, cached, first;
   for (int i = 0; i < 3; ++i) {
     jit::cache_clear();
     const auto start = Clock::now();
     const CompiledPlan plan = make_plan();
     cold.push_back(since(start, 1e-3));
+    if (pack.empty()) pack = make_pack(*real, plan);
     const auto call = Clock::now();
     if (!plan.execute(pack).ok()) throw Error(ErrorCode::internal, "bench", "the first call failed");
     first.push_back(since(call, 1e-6));
@@ -144,49 +180,65 @@ int run() {
   const cuda::PrimaryContext primary(*real, 0);
   const cuda::CurrentContext current(*real, primary.handle());
   (void)cuda::nvrtc();  // opening the library is no part of compiling
-  std::vector<std::vector<TensorView>> packs, shapes;
-  for (int i = 0; i < kPacks; ++i) {
-    packs.push_back(make_pack(*real));
-    shapes.push_back(packs[0]);
-    shapes.back()[0].extent[1] = shapes.back()[2].extent[1] = kM - 8 * i - 8;
-  }
-  std::vector<void*> addresses;
-  for (const TensorView& v : packs[0]) addresses.push_back(v.data);
-
-  // Through an override, so that the plan's launch can be seen; it is gone from the table before anything is timed.
   cuda::DriverTable table = *real;
   const cuda::DriverOverride use(&table);
   nlohmann::ordered_json result = {{"shape", {kM, kN, kK}}, {"type", "bf16"}};
-  result["start"] = startup(packs[0]);
-  const CompiledPlan plan = make_plan();
-  result["plan"] = plan.name();
-  table.cuLaunchKernelEx = record;
-  if (const Status s = plan.execute(packs[0]); !s.ok()) throw plan.explain(s, packs[0]);
-  table.cuLaunchKernelEx = real->cuLaunchKernelEx;
-
+  result["start"] = startup();
   const bench::LtMatmul lt(*real, kM, kN, kK);
-  void* parameters[] = {&recorded.block};
-  constexpr std::size_t kMask = kPacks - 1;
-  std::vector<Timed> all;
-  all.push_back({"bare cuLaunchKernelEx", [&](int) {
-                   return real->cuLaunchKernelEx(&recorded.config, recorded.function, parameters, nullptr) == cuda::CUDA_SUCCESS;
-                 }});
-  all.push_back({"checked, nothing new", [&](int) { return plan.execute(packs[0]).ok(); }});
-  all.push_back({"checked, pointers new", [&](int i) { return plan.execute(packs[static_cast<std::size_t>(i) & kMask]).ok(); }});
-  all.push_back({"checked, shapes new", [&](int i) { return plan.execute(shapes[static_cast<std::size_t>(i) & kMask]).ok(); }});
-  all.push_back({"checked, addresses", [&](int) { return plan.execute(std::span<void* const>(addresses)).ok(); }});
-  if (lt.missing().empty())
-    all.push_back(
-        {"cublasLtMatmul", [&](int) { return lt(addresses[0], addresses[1], addresses[2]) == cuda::CUBLAS_STATUS_SUCCESS; }});
   pin_to_this_core();
-  measure(*real, all);
+  for (const Flavor& f : kFlavors) {
+    const CompiledPlan plan = make_plan(f);
+    std::vector<std::vector<TensorView>> packs, shapes;
+    for (int i = 0; i < kPacks; ++i) packs.push_back(make_pack(*real, plan));
+    std::vector<void*> addresses;
+    for (const TensorView& v : packs[0]) addresses.push_back(v.data);
+    // Through an override, so that the plan's launch can be seen; it is gone from the table before anything is timed.
+    table.cuLaunchKernelEx = record;
+    if (const Status s = plan.execute(packs[0]); !s.ok()) throw plan.explain(s, packs[0]);
+    table.cuLaunchKernelEx = real->cuLaunchKernelEx;
+    const Recorded launch = recorded;
+    cuda::CUlaunchConfig config = launch.config;
+    std::vector<cuda::CUlaunchAttribute> attributes = launch.attributes;
+    config.attrs = attributes.data();
+    void* parameters[] = {const_cast<std::byte*>(launch.block)};
+    constexpr std::size_t kMask = kPacks - 1;
+    std::vector<Timed> all;
+    all.push_back({"bare cuLaunchKernelEx", [&](int) {
+                     return real->cuLaunchKernelEx(&config, launch.function, parameters, nullptr) == cuda::CUDA_SUCCESS;
+                   }});
+    all.push_back({"checked, nothing new", [&](int) { return plan.execute(packs[0]).ok(); }});
+    all.push_back(
+        {"checked, pointers new", [&](int i) { return plan.execute(packs[static_cast<std::size_t>(i) & kMask]).ok(); }});
+    const bool is_plain = &f == kFlavors;
+    if (is_plain) {
+      // More shapes than a plan keeps parameters of: each call makes its own.
+      for (int i = 0; i < 2 * kPacks; ++i) {
+        shapes.push_back(packs[0]);
+        shapes.back()[0].extent[1] = shapes.back()[2].extent[1] = kM - 8 * i - 8;
+      }
+      all.push_back(
+          {"checked, shapes new", [&](int i) { return plan.execute(shapes[static_cast<std::size_t>(i) % shapes.size()]).ok(); }});
+      all.push_back({"checked, addresses", [&](int) { return plan.execute(std::span<void* const>(addresses)).ok(); }});
+      if (lt.missing().empty())
+        all.push_back(
+            {"cublasLtMatmul", [&](int) { return lt(addresses[0], addresses[1], addresses[2]) == cuda::CUBLAS_STATUS_SUCCESS; }});
+    }
+    measure(*real, all);
 
-  fmt::print("{} of {} x {} x {}, bf16\n{:24} {:>9} {:>9} {:>9}\n", plan.name(), kM, kN, kK, "ns a call", "least", "median",
-             "x bare");
-  for (const Timed& t : all) {
-    const double ratio = t.median() / all[0].median();
-    fmt::print("{:24} {:9.0f} {:9.0f} {:9.3f}\n", t.name, t.least(), t.median(), ratio);
-    result["calls"][t.name] = {{"least_ns", t.least()}, {"median_ns", t.median()}, {"ratio", ratio}};
+    fmt::print("{}: {} of {} x {} x {}, bf16\n{:24} {:>9} {:>9} {:>9}\n", f.name, plan.name(), kM, kN, kK, "ns a call", "least",
+               "median", "x bare");
+    nlohmann::ordered_json calls;
+    for (const Timed& t : all) {
+      const double ratio = t.ratio_to(all[0]);
+      fmt::print("{:24} {:9.0f} {:9.0f} {:9.3f}\n", t.name, t.least(), t.median(), ratio);
+      calls[t.name] = {{"least_ns", t.least()}, {"median_ns", t.median()}, {"ratio", ratio}};
+    }
+    if (is_plain) {
+      result["plan"] = plan.name();
+      result["calls"] = calls;
+    } else {
+      result["fused"][f.name] = calls;
+    }
   }
   if (!lt.missing().empty()) fmt::print("cublasLtMatmul was not measured: {}\n", lt.missing());
   for (const auto& [name, value] : result["start"].items()) fmt::print("{:28} {:9.2f}\n", name, value.get<double>());

@@ -10,16 +10,17 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-RUNS = 3
+RUNS = 5
 NOTE = (
-    "least and median of 25 bursts of 64 calls from a drained queue; x bare of Python is the least over the bare median of the "
-    "same run"
+    "a run is a process: least and median of 51 bursts of 64 calls from a drained queue, and the median quotient to the bare "
+    "burst of the same turn; x bare of Python is the least over the bare median of the same run; `ratios`: medians over runs"
 )
 
 
@@ -48,6 +49,20 @@ def one_run(program: Path) -> dict:
     return run
 
 
+def ratios(runs: list[dict]) -> dict[str, float]:
+    """Of each kind of call the median over the runs."""
+    found: dict[str, list[float]] = {}
+    for run in runs:
+        for flavor, calls in {"plain": run["calls"], **run.get("fused", {})}.items():
+            for name, figures in calls.items():
+                found.setdefault(f"{flavor}: {name}", []).append(figures["ratio"])
+        for title, calls in run["python"].items():
+            for name, figures in calls.items():
+                if "x_bare" in figures:
+                    found.setdefault(f"{title.split(',')[0]}: {name}", []).append(figures["x_bare"])
+    return {name: round(statistics.median(values), 3) for name, values in found.items()}
+
+
 def main() -> int:
     build, file, commit = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else "unknown"
     os.environ["PYTHONPATH"] = os.pathsep.join([str((build / "python").resolve()), os.environ.get("PYTHONPATH", "")]).rstrip(":")
@@ -55,6 +70,7 @@ def main() -> int:
     result |= {"commit": commit, "command": "scripts/gpu-host.sh bench", "note": NOTE, "runs": []}
     for _ in range(RUNS):
         result["runs"].append(one_run((build / "bench/verglas_bench_gpu_host").resolve()))
+        result["ratios"] = ratios(result["runs"])
         file.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")  # what there is, should the next be cut
     return 0
 
