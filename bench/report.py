@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Puts the figures of bench/results/*.json into README.md and docs/bench.md; no number there is typed.
 
-    bench/report.py                              rewrites the blocks between <!-- bench NAME --> and <!-- end bench -->
+    bench/report.py                              rewrites the blocks between <!-- bench NAME [PART] --> and <!-- end bench -->
     bench/report.py --check                      says which blocks are not up to date; exit code 1 if one is not
     bench/report.py --record NAME -- COMMAND…    runs a program that prints JSON, adds machine, commit and command to it, writes
                                                  bench/results/NAME.json and rewrites the blocks
@@ -9,7 +9,8 @@
 A result file is an object with `rival`, `machine`, `commit`, `command` and `rows`. A row has `m`, `n`, `k`, perhaps `case`, then
 `ours_ms`, `rival_ms`, `ratio` (rival ÷ ours) with `low` and `high`, `noise`, the ratio of one side against itself, and perhaps
 `at_most`, what the ratio could be.
-A file with `records` is of bench/device/gemm_probe.cpp: the fastest flavor of the kernel for each shape.
+A file of bench/gpu/measure.py has `records` of products and fused graphs beside their rivals; PART is products-TYPE or flavors.
+Another file with `records` is of bench/device/gemm_probe.cpp: the fastest flavor of the kernel for each shape.
 A file with `runs` is of bench/gpu_host and bench/host/python_call.py: host time of a call beside a bare launch.
 """
 
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import re
 import shlex
 import subprocess
@@ -26,7 +28,7 @@ from machine import ROOT, commit, machine
 
 RESULTS = ROOT / "bench/results"
 PAGES = ("README.md", "docs/bench.md")
-BLOCK = re.compile(r"(<!-- bench ([\w-]+) -->\n).*?(<!-- end bench -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- bench ([\w/-]+)(?: ([\w-]+))? -->\n).*?(<!-- end bench -->)", re.DOTALL)
 
 
 TIMES = " \N{MULTIPLICATION SIGN} "
@@ -105,18 +107,85 @@ def host_of(result: dict) -> str:
     )
 
 
-def block_of(name: str) -> str:
+def cases_of(result: dict, part: str) -> dict[str, dict[tuple[str, str], dict]]:
+    """By case the records of a part, by regime and rival: {"4096x4096x4096": {("steady", "cublaslt"): {...}}}."""
+    suite, _, kind = part.partition("-")
+    cases: dict[str, dict[tuple[str, str], dict]] = {}
+    for record in result["records"]:
+        name, regime = record["suite"].split(".")
+        if name != suite or (kind and not record["case"].startswith(f"{kind} ")):
+            continue
+        cases.setdefault(record["case"].removeprefix(f"{kind} "), {})[regime, record["rival"]] = record
+    return cases
+
+
+def sorted_cases(cases: dict) -> list[str]:
+    """By the batch, then by the number of operations and the flavor's name."""
+
+    def key(case: str) -> tuple:
+        extents = [int(e) for e in case.split()[0].split("x")]
+        return len(extents), extents[-3], math.prod(extents), case
+
+    return sorted(cases, key=key)
+
+
+def geomean(ratios: list[float]) -> float:
+    return math.exp(sum(math.log(r) for r in ratios) / len(ratios))
+
+
+def kernels_of(result: dict, part: str) -> str:
+    """Ratios of a part to every rival that it was measured with; the last line has their geometric means."""
+    cases = cases_of(result, part)
+    if not cases:
+        return f"*Not measured yet: the run has no {part}.*"
+    rivals = [
+        r for r in ("cublaslt", "plain", "eager", "torch.compile", "triton") if any(("steady", r) in c for c in cases.values())
+    ]
+    columns = [(regime, rival) for rival in rivals for regime in ("steady", "short") if regime == "steady" or rival == "cublaslt"]
+    titles = {"cublaslt": "cuBLASLt", "plain": "our plain product", "eager": "torch eager", "triton": "Triton"}
+    heads = [f"{titles.get(rival, rival)}{', short run' if regime == 'short' else ''}" for regime, rival in columns]
+    lines = [f"| {' | '.join(['case', 'µs', 'util %', 'SM MHz', *heads, 'itself', 'kernel'])} |"]
+    lines.append("|---|" + "--:|" * (4 + len(columns)) + "---|")
+    for name in sorted_cases(cases):
+        records = cases[name]
+        ours = next(r for (regime, _), r in records.items() if regime == "steady")
+        ratios = [f"**{records[c]['ratio']:.2f}**" if c in records else "" for c in columns]
+        again = records.get(("steady", "ours again"))
+        shape, _, flavor = name.partition(" ")
+        cells = [f"{shape.replace('x', TIMES)} {flavor}".strip(), f"{ours['ours_us']:.1f}", f"{ours['util_percent']:.0f}"]
+        cells += [f"{ours['sm_mhz']:.0f}", *ratios, f"{again['ratio']:.2f}" if again else "", tile_of(ours["plan"])]
+        lines.append(f"| {' | '.join(cells)} |")
+    means = [geomean([c[column]["ratio"] for c in cases.values() if column in c]) for column in columns]
+    lines.append(f"| geometric mean | | | | {' | '.join(f'**{m:.2f}**' for m in means)} | | |")
+    where = f"{result['device']}, driver {result['driver_api']}, NVRTC {result['nvrtc']}, cuBLASLt {result['cublaslt']}"
+    return "\n".join([*lines, "", f"`{result['command']}` ({where}, torch {result['torch']}; commit {result['commit']})"])
+
+
+def tile_of(plan: str) -> str:
+    """sm90[CONSUMERS=2,PINGPONG=1,…,TILE_M=128,TILE_N=192] in a few words."""
+    knobs = dict(k.split("=") for k in plan[plan.index("[") + 1 : -1].split(","))
+    words = [f"{knobs.pop('TILE_M')}x{knobs.pop('TILE_N')}"]
+    words += ["ping-pong"] if knobs.pop("PINGPONG", "0") == "1" else []
+    knobs.pop("CONSUMERS", None)
+    knobs.pop("PROGRAMMATIC", None)
+    words += [f"{name.lower().replace('_', ' ')} {value}" for name, value in knobs.items() if value not in ("0", "1")]
+    return ", ".join(words)
+
+
+def block_of(name: str, part: str | None) -> str:
     path = RESULTS / f"{name}.json"
     if not path.is_file():
         return f"*Not measured yet: there is no bench/results/{name}.json.*"
     result = json.loads(path.read_text(encoding="utf-8"))
+    if part:
+        return kernels_of(result, part)
     if "runs" in result:
         return host_of(result)
     return probe_of(result) if "records" in result else table_of(result)
 
 
 def rewritten(text: str) -> str:
-    return BLOCK.sub(lambda match: f"{match[1]}{block_of(match[2])}\n{match[3]}", text)
+    return BLOCK.sub(lambda match: f"{match[1]}{block_of(match[2], match[3])}\n{match[4]}", text)
 
 
 def record(name: str, command: list[str]) -> None:

@@ -28,3 +28,18 @@ def test_a_block_says_when_nothing_was_measured():
     text = "a\n<!-- bench no_such_result -->\nold\n<!-- end bench -->\nb\n"
     assert report.rewritten(text).splitlines()[2] == "*Not measured yet: there is no bench/results/no_such_result.json.*"
     assert report.rewritten(report.rewritten(text)) == report.rewritten(text)
+
+
+def test_a_part_of_a_run_becomes_a_table_of_ratios():
+    def record(regime, rival, ratio):
+        plan = "sm90[CONSUMERS=2,PINGPONG=1,PROGRAMMATIC=0,SPLIT_K=2,TILE_M=128,TILE_N=192]"
+        r = {"suite": f"products.{regime}", "case": "bf16 16x32x64", "rival": rival, "ours_us": 2.0, "rival_us": 2 * ratio}
+        return r | {"ratio": ratio, "plan": plan, "util_percent": 50.0, "sm_mhz": 1500.0}
+
+    records = [record("steady", "ours again", 1.01), record("steady", "cublaslt", 1.5), record("short", "cublaslt", 1.25)]
+    facts = {"device": "d", "driver_api": 1, "nvrtc": "n", "cublaslt": 2, "torch": "t", "command": "c", "commit": "x"}
+    lines = report.kernels_of(facts | {"records": records}, "products-bf16").splitlines()
+    assert lines[0] == "| case | µs | util % | SM MHz | cuBLASLt | cuBLASLt, short run | itself | kernel |"
+    shape = " \N{MULTIPLICATION SIGN} ".join(["16", "32", "64"])
+    assert lines[2] == f"| {shape} | 2.0 | 50 | 1500 | **1.50** | **1.25** | 1.01 | 128x192, ping-pong, split k 2 |"
+    assert report.kernels_of(facts | {"records": records}, "flavors").startswith("*Not measured yet")
