@@ -31,6 +31,7 @@ bool same_layout(const RoleView& x, const RoleView& y) noexcept {
 struct alignas(64) Slot {
   std::byte memory[sizeof(ParameterBlock) + kMostArgumentBytes];
   RoleView views[5];      ///< of a…, b…, d: what the maps were made of
+  ScratchNeed need;       ///< follows from the extents
   bool is_whole = false;  ///< views and maps belong together
   std::atomic<bool> is_taken{false};
 };
@@ -94,7 +95,8 @@ class Sm90Launcher final : public recipe::Launcher {
     if (d.extent[0] == 0 || d.extent[1] == 0 || d.extent[2] == 0) return;
     const cuda::CurrentContext here(driver_, context_);  // hazard: maps cannot be encoded without a context
     const auto& e = chain.declared;
-    static_cast<void>(bring_up_to_date(slots_[slot_of({1, e[0], e[1], e[2], e[3]})], declared.data()));
+    const std::int64_t live[5] = {1, e[0], e[1], e[2], e[3]};
+    static_cast<void>(bring_up_to_date(slots_[slot_of(live)], declared.data(), live));
   }
 
   Status launch(const recipe::Binding& b, const recipe::Call& call) const noexcept override {
@@ -132,38 +134,26 @@ class Sm90Launcher final : public recipe::Launcher {
 
  private:
   Status prepare_and_enqueue(const recipe::Binding& b, const recipe::Call& call) const noexcept {
-    ScratchNeed need;
-    Scratch scratch;
-    if (scratch_) {
-      need = scratch_need(config_, epilogue_.reductions, b.live);
-      if (const auto code = scratch_->find(static_cast<cuda::CUstream>(call.stream.handle), need, scratch);
-          code != cuda::CUDA_SUCCESS)
-        return failed(code);
-    }
     const std::size_t first = slot_of(b.live);
     for (std::size_t i = 0; i < kSlots; ++i) {
       Slot& slot = slots_[first ^ i];
       if (slot.is_taken.exchange(true, std::memory_order_acquire)) continue;
-      cuda::CUresult code = bring_up_to_date(slot, b.role);
-      if (code == cuda::CUDA_SUCCESS) {
-        write_arguments(epilogue_, chain_, b, need, scratch, slot.memory + kEpilogueOffset);
-        code = enqueue(block_in(slot.memory), call.stream);
-      }
+      cuda::CUresult code = bring_up_to_date(slot, b.role, b.live);
+      if (code == cuda::CUDA_SUCCESS) code = enqueue(slot.memory, slot.need, b, call.stream);
       slot.is_taken.store(false, std::memory_order_release);
       return code == cuda::CUDA_SUCCESS ? Status{} : failed(code);
     }
     // As many threads as slots are in here already.
     alignas(64) std::byte memory[sizeof(ParameterBlock) + kMostArgumentBytes];
-    write_arguments(epilogue_, chain_, b, need, scratch, memory + kEpilogueOffset);
     cuda::CUresult code = build(memory, b.role);
-    if (code == cuda::CUDA_SUCCESS) code = enqueue(block_in(memory), call.stream);
+    if (code == cuda::CUDA_SUCCESS) code = enqueue(memory, need_for(b.live), b, call.stream);
     return code == cuda::CUDA_SUCCESS ? Status{} : failed(code);
   }
 
   static ParameterBlock& block_in(std::byte* memory) noexcept { return *std::launder(reinterpret_cast<ParameterBlock*>(memory)); }
 
   /// The block of a taken slot becomes that of these views: whole where their layout is another, else where an address is.
-  cuda::CUresult bring_up_to_date(Slot& slot, const RoleView* views) const noexcept {
+  cuda::CUresult bring_up_to_date(Slot& slot, const RoleView* views, const std::int64_t (&live)[5]) const noexcept {
     bool is_same = slot.is_whole;
     for (int i = 0; is_same && i < loaded_count_; ++i) is_same = same_layout(views[loaded_[i]], slot.views[i]);
     slot.is_whole = false;
@@ -171,6 +161,7 @@ class Sm90Launcher final : public recipe::Launcher {
       if (const cuda::CUresult code = readdress(block_in(slot.memory), slot, views); code != cuda::CUDA_SUCCESS) return code;
     } else {
       if (const cuda::CUresult code = build(slot.memory, views); code != cuda::CUDA_SUCCESS) return code;
+      slot.need = need_for(live);
       const ParameterBlock& block = block_in(slot.memory);
       if (block.k == 0 || block.tiles == 0) return cuda::CUDA_SUCCESS;  // its maps are not those of its operands
     }
@@ -243,11 +234,20 @@ class Sm90Launcher final : public recipe::Launcher {
     return cuda::CUDA_SUCCESS;
   }
 
-  cuda::CUresult enqueue(ParameterBlock& block, Stream stream) const noexcept {
+  ScratchNeed need_for(const std::int64_t (&live)[5]) const noexcept {
+    return scratch_ ? scratch_need(config_, epilogue_.reductions, live) : ScratchNeed{};
+  }
+
+  /// Puts the epilogue's arguments behind the block, and launches from there.
+  cuda::CUresult enqueue(std::byte* memory, const ScratchNeed& need, const recipe::Binding& b, Stream stream) const noexcept {
     cuda::CUlaunchConfig launch = launch_;
-    launch.gridDimX = grid_of(block, sm_count_);
+    launch.gridDimX = grid_of(block_in(memory), sm_count_);
     launch.hStream = static_cast<cuda::CUstream>(stream.handle);
-    void* parameters[] = {&block};
+    Scratch scratch;
+    if (scratch_)
+      if (const cuda::CUresult code = scratch_->find(launch.hStream, need, scratch); code != cuda::CUDA_SUCCESS) return code;
+    write_arguments(epilogue_, chain_, b, need, scratch, memory + kEpilogueOffset);
+    void* parameters[] = {memory};
     return driver_.cuLaunchKernelEx(&launch, function_, parameters, nullptr);
   }
 
