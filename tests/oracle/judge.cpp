@@ -286,12 +286,12 @@ class Court {
     sound_.insert(p.tensor);
     if (is_blob(p)) return;  // what counts are its bytes, which follow from the live extents
     if (empty || walks_back) return;
+    if (t.format == Format::e2m1 && !is_paired(p, b)) fault("packed", p.tensor);
     if (!count_fits(b.dims) || !bytes_reached(b)) {
       fault("overflow", p.tensor);
       return;
     }
     sized_.insert(p.tensor);
-    if (t.format == Format::e2m1 && !is_paired(p, b)) fault("packed", p.tensor);
     const auto width = static_cast<std::uint64_t>(std::max(1, bits_of(t.format) / 8));
     if (b.address % width != 0) fault("alignment", p.tensor);
     if (b.observed_bytes >= 0 && *bytes_reached(b) > b.observed_bytes) fault("span", p.tensor);
