@@ -73,7 +73,7 @@ CompiledPlan checks_only(int operands) {
   return CompiledPlan(std::move(state));
 }
 
-CompiledPlan sm90_plan() { return describe(3).plans({.device = kGpu, .deselect_engines = {"cpu"}}).compile(); }
+CompiledPlan sm90_plan(int operands) { return describe(operands).plans({.device = kGpu, .deselect_engines = {"cpu"}}).compile(); }
 
 /// As declared but for M; nobody dereferences the addresses.
 std::vector<TensorView> pack(const CompiledPlan& plan, std::int64_t m, std::uintptr_t base) {
@@ -111,8 +111,10 @@ std::vector<Case> make_cases() {
       cases.push_back({fmt::format("{} {} operands, {} new", name, plan.operands().size(), text),
                        budgets.begin()[static_cast<int>(change)], plan, packs(plan, change)});
   };
-  const CompiledPlan sm90 = sm90_plan();
+  const CompiledPlan sm90 = sm90_plan(3);
   add("sm90", sm90, {1500, 2500, 2600});
+  add("sm90", sm90_plan(5), {2000, 2100, 3300});
+  add("sm90", sm90_plan(9), {3400, 3500, 5000});
   std::vector<void*> bare;
   for (const TensorView& v : pack(sm90, kM, 1)) bare.push_back(v.data);
   cases.push_back({"sm90 3 addresses", 1800, sm90, {}, {bare}});

@@ -23,6 +23,16 @@ class NullDriver {
     table_.cuCtxPushCurrent = [](CUcontext) { return CUDA_SUCCESS; };
     table_.cuCtxPopCurrent = [](CUcontext*) { return CUDA_SUCCESS; };
     table_.cuLaunchKernelEx = [](const CUlaunchConfig*, CUfunction, void**, void**) { return CUDA_SUCCESS; };
+    table_.cuStreamGetCaptureInfo = [](CUstream, CUstreamCaptureStatus* status, auto...) {
+      return *status = CU_STREAM_CAPTURE_STATUS_NONE, CUDA_SUCCESS;
+    };
+    table_.cuStreamGetId = [](CUstream, unsigned long long* id) { return *id = 1, CUDA_SUCCESS; };
+    table_.cuThreadExchangeStreamCaptureMode = [](auto...) { return CUDA_SUCCESS; };
+    table_.cuMemAlloc = [](CUdeviceptr* memory, std::size_t) { return *memory = 1 << 20, CUDA_SUCCESS; };
+    table_.cuMemFree = [](CUdeviceptr) { return CUDA_SUCCESS; };
+    table_.cuStreamCreate = [](CUstream* stream, unsigned) { return *stream = nullptr, CUDA_SUCCESS; };
+    table_.cuMemsetD8Async = [](CUdeviceptr, unsigned char, std::size_t, CUstream) { return CUDA_SUCCESS; };
+    table_.cuStreamSynchronize = [](CUstream) { return CUDA_SUCCESS; };
     table_.cuTensorMapReplaceAddress = [](CUtensorMap*, void*) { return CUDA_SUCCESS; };
     table_.cuTensorMapEncodeTiled = [](CUtensorMap*, CUtensorMapDataType, std::uint32_t, void*, const std::uint64_t*,
                                        const std::uint64_t*, const std::uint32_t*, const std::uint32_t*, CUtensorMapInterleave,
