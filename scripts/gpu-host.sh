@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # On a machine with an NVIDIA GPU, with or without a network: builds, tests where a skip is a failure, and measures.
-#   gpu-host.sh [STAGE...]     build test python bench sanitize probe; all of them, in this order, where none is named
+#   gpu-host.sh [STAGE...]     build test python bench kernels sanitize; all of them, in this order, where none is named
+#   gpu-host.sh probe          tiles and rasters of one kernel, below the executor: for work on the kernel
 #   gpu-host.sh build pack     on a machine with Debian's packages: programs to take along, in build/gpu-pack
 # What the build needs lies on the system or in .deps (scripts/gpu-deps.sh). A stage has a limit of seconds, and one that is red
 # does not stop the others; the last line has all of them.
@@ -9,11 +10,11 @@
 #   VERGLAS_PYTHON=PROGRAM   the Python that has torch (default python3); to build the package it needs nanobind
 #   VERGLAS_REQUIRE=LIST     what the Python tests must not skip (default gpu,torch,cupy,jax,tool)
 #   VERGLAS_SECONDS=N        for all stages together; the last ones are cut           VERGLAS_LIMIT_TEST=N   for one stage
-#   VERGLAS_PROBE_ONLY=TEXT  cases of the long benchmarks whose name has this in it
+#   VERGLAS_PROBE_ONLY=TEXT  cases of kernels and probe whose name has this in it
 # shellcheck disable=SC2317 # stages are called by name
 set -euo pipefail
 cd "$(dirname "$0")/.."
-declare -A limit=([build]=200 [pack]=60 [test]=180 [python]=75 [bench]=75 [sanitize]=100 [probe]=150)
+declare -A limit=([build]=150 [pack]=60 [test]=80 [python]=60 [bench]=50 [kernels]=85 [sanitize]=75 [probe]=150)
 python=${VERGLAS_PYTHON:-python3}
 build=${VERGLAS_BUILD:-build/gpu}
 logs=build/gpu-host
@@ -35,6 +36,8 @@ missing() {
         echo "$build/tests/verglas_test_gpu is not there: the build stage makes it"
       elif [ "$1" = python ] && ! compgen -G "$build/python/verglas/_verglas*.so" >/dev/null; then
         echo "$build has no Python module: $python needs nanobind when it is built"
+      elif [ "$1" = kernels ] && ! "$python" -c 'import torch, triton' 2>/dev/null; then
+        echo "$python has no torch with Triton"
       elif [ "$1" = sanitize ] && ! command -v compute-sanitizer >/dev/null; then
         echo "compute-sanitizer is not on the PATH"
       fi
@@ -66,6 +69,8 @@ run_pack() {
     [ ! -x "$build/$program" ] || strip -o "$pack/$program" "$build/$program"
   done
   strip -o "$pack/src/tool/verglas" "$build/src/tool/verglas"
+  program=bench/libverglas_bench_gpu_contenders.so
+  [ ! -f "$build/$program" ] || strip -o "$pack/$program" "$build/$program"
   cp -rL "$build/python/verglas" "$pack/python/"
   ldd "$pack"/tests/* "$pack"/bench/* "$pack"/python/verglas/*.so | sed -n 's/.* => \(\/.*\) (0x.*/\1/p' | sort -u |
     grep -vE '/lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s)\.so' | xargs -d '\n' cp -L -t "$pack/lib"
@@ -89,14 +94,15 @@ together() {
   return "$status"
 }
 
-# The tests in four processes: most of their time is compiling, and the cache is one.
+# The tests in a process for every two processors: most of their time is compiling, and the cache is one.
 run_test() {
-  local shard status=0
-  for shard in 0 1 2 3; do
-    echo "test-$shard VERGLAS_REQUIRE=gpu GTEST_TOTAL_SHARDS=4 GTEST_SHARD_INDEX=$shard $build/tests/verglas_test_gpu" \
+  local shard status=0 shards=$(($(nproc) / 2))
+  [ "$shards" -ge 4 ] || shards=4
+  for ((shard = 0; shard < shards; ++shard)); do
+    echo "test-$shard VERGLAS_REQUIRE=gpu GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard $build/tests/verglas_test_gpu" \
       "--gtest_output=xml:$logs/test-$shard.xml"
   done | together || status=1
-  "$python" scripts/count_tests.py --status "$status" "$logs"/test-?.xml
+  "$python" scripts/count_tests.py --status "$status" "$logs"/test-*.xml
 }
 
 # A process for each file, since each brings a framework of its own that may take what memory there is.
@@ -111,11 +117,14 @@ run_python() {
   "$python" scripts/count_tests.py --status "$status" "$logs"/python-*.xml
 }
 
-# Ragged extents, every path, some plans of each and a few generated epilogues, under all four tools; not what only repeats.
+# Every path, some plans of each and a few generated chains, under all four tools; not what only repeats, nor what kills processes.
+# racecheck follows each access to shared memory: few calls, so that it ends.
 run_sanitize() {
-  local tool status=0 filter='-*OverSeveralWaves:*AtRaggedExtents:*KeepsTheGap*:*ACallOfAnyPlan*:*TheSameBitsInEveryRun'
+  local tool status=0 filter few='*Sm90Chains.Agree*/1:*Sm90Chains.Agree*/3:*IsExactForBatches*:*ALaunchThatFails*'
   for tool in memcheck initcheck racecheck synccheck; do
-    echo "sanitize-$tool VERGLAS_REQUIRE=gpu VERGLAS_PLANS=2 VERGLAS_CASES=${VERGLAS_CASES:-400}" \
+    filter='-*OverSeveralWaves:*Ragged*:*KeepsTheGap*:*ACallOfAnyPlan*:*TheSameBitsInEveryRun:*DeathTest*'
+    [ "$tool" != racecheck ] || filter=$few
+    echo "sanitize-$tool VERGLAS_REQUIRE=gpu VERGLAS_PLANS=1 VERGLAS_CHAINS=${VERGLAS_CHAINS:-1} VERGLAS_CALLS=${VERGLAS_CALLS:-2}" \
       "compute-sanitizer --tool $tool --error-exitcode 9" \
       "$build/tests/verglas_test_gpu '--gtest_filter=${VERGLAS_SANITIZE_FILTER:-$filter}'"
   done | together || status=1
@@ -125,6 +134,13 @@ run_sanitize() {
 
 run_bench() {
   "$python" bench/gpu_host/measure.py "$build" "$out/$figures-host-$gpu.json" "$commit"
+}
+
+# Products and fused graphs beside their rivals, the important first; what there is no time for is left out, and said.
+run_kernels() {
+  mkdir -p "$out/gpu"
+  "$python" bench/gpu/measure.py "$build" "$out/gpu/$figures-$gpu.json" --commit "$commit" --only "${VERGLAS_PROBE_ONLY:-}" \
+    --seconds "${VERGLAS_LIMIT_KERNELS:-$((limit[kernels] - 5))}"
 }
 
 # The others of bench/ that are built for a GPU take a file, a commit and a part of a case's name.
@@ -151,11 +167,11 @@ fi
 [ -z "${VERGLAS_BUILD:-}" ] || chmod -f u+x "$build"/tests/verglas_test_gpu "$build"/bench/verglas_bench_gpu_* "$build/src/tool/verglas" || true
 stages=("$@")
 if [ ${#stages[@]} = 0 ] || [ "${stages[*]}" = all ]; then
-  stages=(test python bench sanitize probe)
+  stages=(test python bench kernels sanitize)
   [ -n "${VERGLAS_BUILD:-}" ] || stages=(build "${stages[@]}")
 fi
 for stage in "${stages[@]}"; do
-  [ -n "${limit[$stage]:-}" ] || { echo "no stage named $stage; there are: build pack test python bench sanitize probe" >&2; exit 2; }
+  [ -n "${limit[$stage]:-}" ] || { echo "no stage named $stage; there are: build pack test python bench kernels sanitize probe" >&2; exit 2; }
 done
 rm -rf "$logs"
 mkdir -p "$logs" "$out"

@@ -15,10 +15,10 @@ using oracle::Format;
 using Dims = std::vector<std::int64_t>;
 
 Extents draw_live(const Case& c, Random& r) {
-  if (r.chance(50)) return c.declared;
+  if (r.chance(c.is_for_device ? 15 : 50)) return c.declared;
   Extents live = c.declared;
   const auto extent = [&](std::int64_t unit) {
-    const std::int64_t drawn = r.chance(5) ? 0 : r.chance(15) ? 1 : r.between(1, 40);
+    const std::int64_t drawn = r.chance(5) ? 0 : r.chance(15) ? 1 : r.between(1, c.most_live);
     return unit == 1 ? drawn : (drawn + unit - 1) / unit * unit;
   };
   for (const int i : {2, 3, 4})
@@ -53,6 +53,37 @@ double draw_number(Format format, Data data, Random& r) {
   if (data == Data::wild && r.chance(4))
     return r.pick({std::numeric_limits<double>::quiet_NaN(), kInf, -kInf, -0.0, 1e-40, 3e38, 65504.0, -1e-7});
   return r.normal();
+}
+
+Dims declared_strides(const oracle::Tensor& t) { return t.strides.empty() ? oracle::packed_strides(t.dims) : t.strides; }
+
+/// What all declared strides but that of the contiguous axis are multiples of: 1, 2, 4 or 8.
+std::int64_t unit_of(const oracle::Tensor& t) {
+  const Dims declared = declared_strides(t);
+  std::int64_t unit = 8;
+  for (std::size_t i = 0; i < t.dims.size(); ++i)
+    if (t.dims[i] > 1 && declared[i] != 1) unit = std::gcd(unit, declared[i]);
+  return unit;
+}
+
+/// Strides for other extents: axes in the declared order, the declared steps of 0 and 1, alignments as declared, other gaps.
+Dims draw_layout_like(const Dims& dims, const oracle::Tensor& t, Random& r) {
+  const Dims declared = declared_strides(t);
+  std::vector<std::size_t> order(dims.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  const auto step = [&](std::size_t i) { return t.dims[i] > 1 ? declared[i] : std::numeric_limits<std::int64_t>::max(); };
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t x, std::size_t y) { return step(x) < step(y); });
+  const std::int64_t unit = unit_of(t);
+  Dims strides(dims.size(), 1);
+  std::int64_t reach = 0;
+  for (const std::size_t i : order) {
+    const bool repeats = t.dims[i] > 1 && declared[i] == 0;
+    const bool is_dense = t.dims[i] > 1 && declared[i] == 1 && reach == 0;
+    const std::int64_t least = reach + 1 + (r.chance(40) ? r.between(0, 9) : 0);
+    strides[i] = repeats ? 0 : is_dense ? 1 : (least + unit - 1) / unit * unit;
+    reach += std::max<std::int64_t>(dims[i] - 1, 0) * strides[i];
+  }
+  return strides;
 }
 
 /// Strides of an input: gaps, repeated axes, windows that overlap.
@@ -116,7 +147,7 @@ verglas::TensorView view_of(const Description& d, Format format, void* data) {
 
 }  // namespace
 
-Dims draw_layout(const Dims& dims, Random& r) {
+Dims draw_layout(const Dims& dims, Random& r, std::int64_t unit) {
   std::vector<std::size_t> order(dims.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   if (r.chance(50))
@@ -128,6 +159,8 @@ Dims draw_layout(const Dims& dims, Random& r) {
   std::int64_t reach = 0;
   for (const std::size_t i : order) {
     strides[i] = reach + 1 + (padded && r.chance(60) ? r.between(0, 5) : 0);
+    if (unit > 1 && i != order.front()) strides[i] = (strides[i] + unit - 1) / unit * unit;
+    if (unit > 1 && i == order.front()) strides[i] = 1;
     reach += std::max<std::int64_t>(dims[i] - 1, 0) * strides[i];
   }
   return strides;
@@ -200,7 +233,9 @@ void fill_scales(PoisonedBuffer& buffer, const ScaleMemory& m, Data data, Random
 
 Call draw_call(const Case& c, Random& r) {
   Call call;
-  call.live = draw_live(c, r);
+  do {
+    call.live = draw_live(c, r);
+  } while (c.most_work > 0 && call.live[1] * call.live[2] * call.live[3] * call.live[4] > c.most_work && call.live != c.declared);
   call.is_bare = call.live == c.declared && r.chance(30);
   for (const CaseOperand& o : c.operands) {
     const oracle::Tensor& t = c.reference.tensors[static_cast<std::size_t>(o.tensor)];
@@ -221,10 +256,13 @@ Call draw_call(const Case& c, Random& r) {
       strides = t.strides;
     } else if (o.packed_axis >= 0) {
       strides = draw_packed_layout(dims, o.packed_axis, r);
+    } else if (c.is_for_device) {
+      strides = draw_layout_like(dims, t, r);
     } else {
       strides = o.is_output ? draw_layout(dims, r) : draw_input_layout(dims, r);
     }
-    call.buffers.emplace_back(t.format, dims, std::move(strides), r.between(0, 3));
+    const std::int64_t shift = r.between(0, 3) * (c.is_for_device ? unit_of(t) : 1);
+    call.buffers.emplace_back(t.format, dims, std::move(strides), shift);
     PoisonedBuffer& buffer = call.buffers.back();
     if (!o.is_output && o.block > 0)
       fill_scales(buffer, scales, c.data, r);

@@ -83,10 +83,17 @@ class Generator {
     if (io_ == Format::not_set) io_ = Format::bf16;
     if (intermediate_ == Format::not_set) intermediate_ = Format::fp32;
     c_.data = r_.chance(60) ? Data::small_integers : r_.chance(80) ? Data::normal : Data::wild;
+    if (!options_.for_device) return;
+    c_.is_for_device = true;
+    c_.is_floats_only = options_.floats_only;
+    c_.most_live = options_.largest;
+    c_.most_work = options_.most_work;
+    pitch_unit_ = r_.pick({1, 1, 2, 4, 8, 8, 8, 8, 8, 8});
   }
 
   std::int64_t draw_extent() {
     const std::int64_t dice = r_.between(0, 99);
+    if (options_.for_device) return dice < 2 ? 0 : dice < 8 ? 1 : r_.between(2, options_.largest);
     const std::int64_t drawn = dice < 3    ? 0
                                : dice < 15 ? 1
                                : dice < 55 ? r_.between(2, 9)
@@ -166,6 +173,7 @@ class Generator {
   // ---- products
 
   ProductTypes draw_types() {
+    if (options_.floats_only) return {r_.pick({Format::bf16, Format::fp16}), Format::fp32};
     const std::int64_t dice = r_.between(0, 9);
     if (dice < 3) return {Format::bf16, Format::fp32};
     if (dice < 5) return {Format::fp16, Format::fp32};
@@ -176,7 +184,7 @@ class Generator {
   }
 
   Dims input_layout(const Dims& dims) {
-    Dims s = draw_layout(dims, r_);
+    Dims s = draw_layout(dims, r_, pitch_unit_);
     if (dims.size() == 3 && r_.chance(10)) s[0] = 0;
     if (r_.chance(3)) s[static_cast<std::size_t>(r_.between(0, static_cast<std::int64_t>(dims.size()) - 1))] = r_.between(0, 2);
     return s;
@@ -192,7 +200,7 @@ class Generator {
       axes.insert(axes.begin(), is_live ? Axis::l : Axis::one);
       dims.insert(dims.begin(), is_live ? extent(Axis::l) : 1);
     }
-    const std::int64_t steps = c_.is_tied || !r_.chance(22) ? 0 : r_.between(1, 3);
+    const std::int64_t steps = c_.is_tied || options_.floats_only || !r_.chance(22) ? 0 : r_.between(1, 3);
     Format root = entering;
     if (steps > 0 && r_.chance(70)) root = r_.pick(kStored);
     Dims strides = input_layout(dims);
@@ -348,11 +356,11 @@ class Generator {
   }
 
   void draw_products() {
-    const std::int64_t count = c_.is_tied ? r_.between(1, 2) : r_.chance(65) ? 1 : r_.between(2, 3);
+    const std::int64_t count = c_.is_tied ? r_.between(1, 2) : r_.chance(65) ? 1 : r_.between(2, options_.floats_only ? 2 : 3);
     ProductTypes types = draw_types();
     std::vector<std::pair<int, Format>> as, bs;
     for (std::int64_t i = 0; i < count; ++i) {
-      if (i > 0 && r_.chance(15)) types = draw_types();
+      if (i > 0 && !options_.floats_only && r_.chance(15)) types = draw_types();
       const auto choose = [&](std::vector<std::pair<int, Format>>& pool, bool is_a) {
         const bool is_fp8 = types.operand == Format::e4m3 || types.operand == Format::e5m2;
         if (is_fp8 && !c_.is_tied) types.operand = r_.pick({Format::e4m3, Format::e5m2});  // the two meet in any way
@@ -391,7 +399,13 @@ class Generator {
 
   // ---- pointwise
 
-  Format draw_format() { return r_.chance(55) ? r_.pick({Format::fp32, Format::bf16, Format::fp16}) : r_.pick(kStored); }
+  Format draw_format() {
+    return options_.floats_only || r_.chance(55) ? r_.pick({Format::fp32, Format::bf16, Format::fp16}) : r_.pick(kStored);
+  }
+
+  Format draw_compute(int percent_int32) {
+    return !options_.floats_only && r_.chance(percent_int32) ? Format::int32 : Format::fp32;
+  }
 
   template <class Filter>
   oracle::Pointwise draw_mode(Format compute, Filter&& fits) {
@@ -504,7 +518,7 @@ class Generator {
       axes.push_back(live ? full : Axis::one);
     }
     if (all_ones(dims)) axes.assign(rank, Axis::one);
-    Dims strides = draw_layout(dims, r_);
+    Dims strides = draw_layout(dims, r_, pitch_unit_);
     for (std::int64_t& s : strides)
       if (r_.chance(8)) s = 0;
     aux_.push_back(input("x", std::move(axes), std::move(dims), draw_format(), std::move(strides)));
@@ -515,7 +529,7 @@ class Generator {
   int draw_aux_step() {
     int x = draw_aux();
     for (std::int64_t steps = r_.between(1, 2); steps > 0; --steps) {
-      const Format compute = r_.chance(15) ? Format::int32 : Format::fp32;
+      const Format compute = draw_compute(15);
       const auto mode = draw_mode(compute, [](oracle::Pointwise) { return true; });
       std::vector<int> inputs{x};
       Dims dims = tensor(x).dims;
@@ -532,7 +546,7 @@ class Generator {
   void draw_step() {
     const int main = r_.chance(70) ? results_.back() : r_.pick(results_);
     const bool integer = oracle::is_integer(tensor(main).format);
-    const Format compute = r_.chance(integer ? 40 : 5) ? Format::int32 : Format::fp32;
+    const Format compute = draw_compute(integer ? 40 : 5);
     const auto mode = draw_mode(compute, [](oracle::Pointwise) { return true; });
     std::vector<int> inputs{main};
     Dims dims = tensor(main).dims;
@@ -551,7 +565,7 @@ class Generator {
   void draw_reductions() {
     for (std::int64_t count = r_.chance(50) ? 0 : r_.between(1, 3); count > 0; --count) {
       const int source = r_.pick(results_);
-      const bool integer = r_.chance(oracle::is_integer(tensor(source).format) ? 50 : 10);
+      const bool integer = draw_compute(oracle::is_integer(tensor(source).format) ? 50 : 10) == Format::int32;
       using oracle::Reduction;
       const auto mode = integer ? r_.pick({Reduction::add, Reduction::max, Reduction::min, Reduction::amax, Reduction::norm1})
                                 : static_cast<Reduction>(r_.between(0, oracle::kReductionCount - 1));
@@ -594,8 +608,8 @@ class Generator {
     // A type that was left to the default of virtual tensors would now follow the io type.
     handle(i).set_data_type(t.format == io_ && mark && r_.chance(50) ? DataType::not_set : library(t.format));
     if (mark) handle(i).set_output(true);
-    if (r_.chance(50)) {
-      t.strides = draw_layout(t.dims, r_);
+    if (r_.chance(options_.for_device ? 80 : 50)) {
+      t.strides = draw_layout(t.dims, r_, pitch_unit_);
       handle(i).set_stride(t.strides);
     }
     CaseOperand operand;
@@ -613,6 +627,7 @@ class Generator {
   Case c_;
   Format io_{}, intermediate_{}, compute_{};
   int rank_ = 3;
+  std::int64_t pitch_unit_ = 1;
   Format scale_ = Format::e8m0;
   int block_ = 32;
   std::vector<Format> scaled_formats_ = {Format::e4m3, Format::e5m2, Format::e2m1};

@@ -44,6 +44,10 @@ struct Case {
   Extents declared{};
   Extents unit{1, 1, 1, 1, 1};  ///< every extent is a multiple
   bool is_tied = false;         ///< a tensor has several roles: M = N = K at every call
+  std::int64_t most_live = 40;  ///< of M, N, K at a call
+  std::int64_t most_work = 0;   ///< L · M · N · K of a call, where it is not the declared one; 0: any
+  bool is_floats_only = false;
+  bool is_for_device = false;  ///< calls keep the declared order of axes and what all strides are multiples of
   Data data = Data::small_integers;
 
   /// One line that says how to draw it again, and what it is.
@@ -55,6 +59,10 @@ struct GeneratorOptions {
   std::int64_t most_work = 60000;  ///< L · M · N · K
   int most_steps = 6;
   bool block_scaled = false;  ///< matrices with scales of blocks, and quantised outputs
+  /// Calls that a kernel's paths take: layouts in declared order and alignment, extents up to `largest` at every call.
+  bool for_device = false;
+  /// One product or two of bf16 or fp16 without a prologue, and fp32, fp16 and bf16 in fp32 behind.
+  bool floats_only = false;
 };
 
 /// A graph that is a chain which the CPU engine serves.
@@ -71,8 +79,8 @@ struct Call {
 
 /// A call with extents, layouts, axis orders and ranks of its own.
 Call draw_call(const Case& c, Random& random);
-/// Strides that put no two elements in one place, in any order of axes, with gaps.
-std::vector<std::int64_t> draw_layout(const std::vector<std::int64_t>& dims, Random& random);
+/// Strides that put no two elements in one place, in any order of axes, with gaps; all but the smallest multiples of `unit`.
+std::vector<std::int64_t> draw_layout(const std::vector<std::int64_t>& dims, Random& random, std::int64_t unit = 1);
 
 /// The same for fp4: the axis with two elements a byte has stride 1, the others even ones.
 std::vector<std::int64_t> draw_packed_layout(const std::vector<std::int64_t>& dims, int axis, Random& random);
