@@ -9,7 +9,8 @@
 A result file is an object with `rival`, `machine`, `commit`, `command` and `rows`. A row has `m`, `n`, `k`, perhaps `case`, then
 `ours_ms`, `rival_ms`, `ratio` (rival ÷ ours) with `low` and `high`, `noise`, the ratio of one side against itself, and perhaps
 `at_most`, what the ratio could be.
-A file of bench/gpu/measure.py has `records` of products and fused graphs beside their rivals; PART is products-TYPE or flavors.
+A file of bench/gpu/measure.py has `records` of products and fused graphs beside their rivals; PART is products-TYPE, flavors, or
+open, what is below its goal.
 Another file with `records` is of bench/device/gemm_probe.cpp: the fastest flavor of the kernel for each shape.
 A file with `runs` is of bench/gpu_host and bench/host/python_call.py: host time of a call beside a bare launch.
 """
@@ -27,7 +28,7 @@ import sys
 from machine import ROOT, commit, machine
 
 RESULTS = ROOT / "bench/results"
-PAGES = ("README.md", "docs/bench.md")
+PAGES = ("README.md", "docs/bench.md", "docs/sm90-log.md")
 BLOCK = re.compile(r"(<!-- bench ([\w/-]+)(?: ([\w-]+))? -->\n).*?(<!-- end bench -->)", re.DOTALL)
 
 
@@ -157,8 +158,39 @@ def kernels_of(result: dict, part: str) -> str:
         lines.append(f"| {' | '.join(cells)} |")
     means = [geomean([c[column]["ratio"] for c in cases.values() if column in c]) for column in columns]
     lines.append(f"| geometric mean | | | | {' | '.join(f'**{m:.2f}**' for m in means)} | | |")
-    where = f"{result['device']}, driver {result['driver_api']}, NVRTC {result['nvrtc']}, cuBLASLt {result['cublaslt']}"
-    return "\n".join([*lines, "", f"`{result['command']}` ({where}, torch {result['torch']}; commit {result['commit']})"])
+    return "\n".join([*lines, "", where_of(result)])
+
+
+def where_of(result: dict) -> str:
+    there = f"{result['device']}, driver {result['driver']}, NVRTC {result['nvrtc']}, cuBLASLt {result['cublaslt']}"
+    return f"`{result['command']}` ({there}, torch {result['torch']}; commit {result['commit']})"
+
+
+def goal_of(record: dict) -> float | None:
+    """What a ratio in steady state shall be at least; nothing where there is no goal."""
+    suite, rival = record["suite"], record["rival"]
+    if suite == "flavors.steady":
+        return {"plain": 0.95, "torch.compile": 1.15}.get(rival)
+    if suite != "products.steady" or rival != "cublaslt":
+        return None
+    extents = [int(e) for e in record["case"].split()[-1].split("x")]
+    if len(extents) == 3 and extents[0] <= 128:
+        return 1.30 if extents[0] <= 32 else 1.10
+    return 0.97
+
+
+def open_of(result: dict) -> str:
+    """The records below their goals, those that lack most first, with what the profile of both sides says."""
+    short = [(goal, r) for r in result["records"] if (goal := goal_of(r)) and r["ratio"] < goal]
+    short.sort(key=lambda item: item[1]["ratio"] / item[0])
+    heads = ["case", "rival", "ratio", "goal", "util %", "its util %", "SM MHz", "its SM MHz", "TB/s", "kernel"]
+    lines = [f"| {' | '.join(heads)} |", "|---|---|" + "--:|" * 7 + "---|"]
+    for goal, r in short:
+        case = re.sub(r"(?<=\d)x(?=\d)", TIMES, r["case"])
+        cells = [case, r["rival"], f"**{r['ratio']:.2f}**", f"{goal:.2f}", f"{r['util_percent']:.0f}"]
+        cells += [f"{r['rival_util_percent']:.0f}", f"{r['sm_mhz']:.0f}", f"{r['rival_sm_mhz']:.0f}", f"{r['tb_s']:.1f}"]
+        lines.append(f"| {' | '.join([*cells, tile_of(r['plan'])])} |")
+    return "\n".join([*lines, "", where_of(result)])
 
 
 def tile_of(plan: str) -> str:
@@ -178,7 +210,7 @@ def block_of(name: str, part: str | None) -> str:
         return f"*Not measured yet: there is no bench/results/{name}.json.*"
     result = json.loads(path.read_text(encoding="utf-8"))
     if part:
-        return kernels_of(result, part)
+        return open_of(result) if part == "open" else kernels_of(result, part)
     if "runs" in result:
         return host_of(result)
     return probe_of(result) if "records" in result else table_of(result)

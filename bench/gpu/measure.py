@@ -18,6 +18,7 @@ import concurrent.futures
 import json
 import os
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -241,6 +242,8 @@ def main() -> int:
     result = {"benchmark": "bench/gpu/measure"} | device.about | {"torch": torch.__version__, "commit": options.commit}
     result |= {"command": "bench/gpu/measure.py BUILD_FOLDER FILE", "records": [], "declined": {}}
     result.pop("stream")
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    result["driver"] = subprocess.run(query, check=True, capture_output=True, text=True).stdout.split()[0]
     if options.file.is_file() and (old := json.loads(options.file.read_text(encoding="utf-8")))["commit"] == options.commit:
         result |= {"records": old["records"], "declined": old["declined"]}
     done = {(r["suite"].split(".")[0], r["case"], r["rival"]) for r in result["records"]}

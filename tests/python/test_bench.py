@@ -37,9 +37,20 @@ def test_a_part_of_a_run_becomes_a_table_of_ratios():
         return r | {"ratio": ratio, "plan": plan, "util_percent": 50.0, "sm_mhz": 1500.0}
 
     records = [record("steady", "ours again", 1.01), record("steady", "cublaslt", 1.5), record("short", "cublaslt", 1.25)]
-    facts = {"device": "d", "driver_api": 1, "nvrtc": "n", "cublaslt": 2, "torch": "t", "command": "c", "commit": "x"}
+    facts = {"device": "d", "driver": "1", "nvrtc": "n", "cublaslt": 2, "torch": "t", "command": "c", "commit": "x"}
     lines = report.kernels_of(facts | {"records": records}, "products-bf16").splitlines()
     assert lines[0] == "| case | µs | util % | SM MHz | cuBLASLt | cuBLASLt, short run | itself | kernel |"
     shape = " \N{MULTIPLICATION SIGN} ".join(["16", "32", "64"])
     assert lines[2] == f"| {shape} | 2.0 | 50 | 1500 | **1.50** | **1.25** | 1.01 | 128x192, ping-pong, split k 2 |"
     assert report.kernels_of(facts | {"records": records}, "flavors").startswith("*Not measured yet")
+
+
+def test_what_is_below_its_goal_is_listed():
+    def record(case, ratio):
+        r = {"suite": "products.steady", "case": case, "rival": "cublaslt", "ratio": ratio, "plan": "sm90[TILE_M=64,TILE_N=8]"}
+        return r | dict.fromkeys(("util_percent", "rival_util_percent", "sm_mhz", "rival_sm_mhz", "tb_s"), 1.0)
+
+    records = [record("bf16 16x64x64", 1.29), record("bf16 256x64x64", 0.98), record("bf16 64x256x64x64", 0.5)]
+    facts = {"device": "d", "driver": "1", "nvrtc": "n", "cublaslt": 2, "torch": "t", "command": "c", "commit": "x"}
+    rows = report.open_of(facts | {"records": records}).splitlines()[2:-2]
+    assert [row.split("|")[4].strip() for row in rows] == ["0.97", "1.30"]
