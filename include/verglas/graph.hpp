@@ -99,7 +99,9 @@ class Graph {
   Tensor tensor(TensorAttributes attributes);
   /// A scalar with its value inside the graph; shape (1, 1, 1).
   Tensor scalar(double value, DataType type = DataType::fp32);
-  Tensor matmul(const Tensor& a, const Tensor& b, NodeAttributes attributes = {}, double padding = 0.0);
+  /// fast_accumulation  of fp8: an engine may sum all of K with what a tensor core keeps, instead of 128 products at a time
+  Tensor matmul(const Tensor& a, const Tensor& b, NodeAttributes attributes = {}, double padding = 0.0,
+                bool fast_accumulation = false);
   Tensor pointwise(PointwiseMode mode, std::initializer_list<Tensor> inputs, PointwiseParameters parameters = {},
                    NodeAttributes attributes = {});
   Tensor pointwise(PointwiseMode mode, const std::vector<Tensor>& inputs, PointwiseParameters parameters = {},

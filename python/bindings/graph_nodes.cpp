@@ -171,10 +171,11 @@ void bind_specials(GraphClass& c) {
 void bind_products(GraphClass& c) {
   c.def(
        "matmul",
-       [](Lifecycle& g, const Tensor& a, const Tensor& b, const Type& compute, double padding, std::string name) {
-         return g.graph().matmul(a, b, attributes_of(compute, name), padding);
+       [](Lifecycle& g, const Tensor& a, const Tensor& b, const Type& compute, double padding, std::string name, bool fast) {
+         return g.graph().matmul(a, b, attributes_of(compute, name), padding, fast);
        },
        nb::arg("A"), nb::arg("B"), nb::arg("compute_data_type") = Type(), nb::arg("padding") = 0.0, nb::arg("name") = "",
+       nb::kw_only(), nb::arg("fast_accumulation") = false,
        R"(The product C = A · B.
 
 Parameters
@@ -185,6 +186,8 @@ B : Tensor
     (L, K, N) or (K, N), whatever its strides; a batch of 1 on either side broadcasts.
 compute_data_type : data_type or str
     Type of the sums; the graph's when not set. INT32 for int8 operands; TF32 for fp32 ones where less precision will do.
+fast_accumulation : bool
+    Of fp8: an engine may sum all of K with what a tensor core keeps, instead of 128 products at a time.
 
 Returns
 -------

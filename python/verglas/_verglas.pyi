@@ -482,6 +482,8 @@ class Graph:
         compute_data_type: data_type | str | Any = data_type.NOT_SET,
         padding: float = 0.0,
         name: str = "",
+        *,
+        fast_accumulation: bool = False,
     ) -> Tensor:
         """
         The product C = A · B.
@@ -494,6 +496,8 @@ class Graph:
             (L, K, N) or (K, N), whatever its strides; a batch of 1 on either side broadcasts.
         compute_data_type : data_type or str
             Type of the sums; the graph's when not set. INT32 for int8 operands; TF32 for fp32 ones where less precision will do.
+        fast_accumulation : bool
+            Of fp8: an engine may sum all of K with what a tensor core keeps, instead of 128 products at a time.
 
         Returns
         -------

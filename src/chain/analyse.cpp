@@ -116,6 +116,7 @@ class Analyser {
       gemm.a = input_of(n.inputs[0], 0);
       gemm.b = input_of(n.inputs[1], 1);
       gemm.accumulate = accumulate_type(n, gemm);
+      gemm.is_fast = n.fast_accumulation;
       require_served(out);
       gemm.value = add_value(n.output, {.kind = ValueKind::product,
                                         .dtype = out.dtype,

@@ -89,6 +89,7 @@ struct Gemm {
   int a = 0, b = 0;                      ///< indices in inputs
   DataType accumulate = DataType::fp32;  ///< fp32, tf32 (fp32 sums of tf32-precise operands) or int32
   int value = 0;
+  bool is_fast = false;  ///< of fp8: may be summed in what a tensor core keeps
 };
 
 struct Store {

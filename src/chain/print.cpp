@@ -94,7 +94,7 @@ std::string print(const FusionChain& c) {
     switch (v.kind) {
       case ValueKind::product: {
         const Gemm& g = c.gemms[static_cast<std::size_t>(v.source)];
-        s += fmt::format("x{} · x{} in {}", g.a, g.b, name_of(g.accumulate));
+        s += fmt::format("x{} · x{} in {}{}", g.a, g.b, name_of(g.accumulate), g.is_fast ? ", fast" : "");
         break;
       }
       case ValueKind::aux: s += fmt::format("r{}", v.source); break;

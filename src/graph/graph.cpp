@@ -156,12 +156,13 @@ Tensor Graph::scalar(double value, DataType type) {
   return t.set_value(value);
 }
 
-Tensor Graph::matmul(const Tensor& a, const Tensor& b, NodeAttributes attributes, double padding) {
+Tensor Graph::matmul(const Tensor& a, const Tensor& b, NodeAttributes attributes, double padding, bool fast_accumulation) {
   NodeData n;
   n.kind = NodeKind::matmul;
   n.name = std::move(attributes.name);
   n.compute = attributes.compute_data_type;
   n.padding = padding;
+  n.fast_accumulation = fast_accumulation;
   for (const Tensor* t : {&a, &b}) {
     if (t->graph_ != data_) throw broken(Rule::graph_handle, "matmul: an operand is a tensor of another graph, or none");
     n.inputs.push_back(t->index_);

@@ -35,6 +35,7 @@ struct NodeData {
   ReductionMode reduction = ReductionMode::add;
   PointwiseParameters parameters;
   double padding = 0.0;
+  bool fast_accumulation = false;        ///< of a matmul
   std::vector<std::int64_t> block_size;  ///< of the two block_scale nodes, as given; a quantize has one number
   std::optional<int> axis;               ///< of a quantize, as given
   bool transpose = false;                ///< of a quantize

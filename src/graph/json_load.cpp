@@ -276,8 +276,9 @@ void read_op(const Object& o, NodeData& n) {
   const std::string& op = read_text(o.need("op"), o.at("op"));
   if (op == "matmul") {
     n.kind = NodeKind::matmul;
-    o.allow(node_keys({"padding"}));
+    o.allow(node_keys({"padding", "fast_accumulation"}));
     o.with("padding", [&](const Json& v, const std::string& p) { n.padding = read_double(v, p); });
+    o.with("fast_accumulation", [&](const Json& v, const std::string& p) { n.fast_accumulation = read_bool(v, p); });
   } else if (op == "reduction") {
     n.kind = NodeKind::reduction;
     o.allow(node_keys({"mode"}));

@@ -104,6 +104,7 @@ std::string node_line(const NodeData& n, const Names& names) {
   if (n.compute_is_users) line.add_word("compute_data_type", name_of(n.compute));
   if (n.kind == NodeKind::matmul) {
     if (n.padding != 0.0 || std::signbit(n.padding)) line.add("padding", number(n.padding));
+    if (n.fast_accumulation) line.add("fast_accumulation", "true");
   } else if (n.kind == NodeKind::block_scale_dequantize) {
     line.add_list("block_size", n.block_size);
     if (n.is_negative_scale) line.add("is_negative_scale", "true");

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <numeric>
@@ -24,11 +25,17 @@ struct Case {
   std::int64_t pad = 0;      ///< elements added to each row of A, B and D
   std::size_t misalign = 0;  ///< bytes by which A, B and D are shifted
   bool broadcast_a = false, broadcast_b = false;
+  DataType in_b = DataType::not_set;  ///< of B where it is another
+  bool fast = false;
 };
+DataType type_of_b(const Case& c) { return c.in_b == DataType::not_set ? c.in : c.in_b; }
+DataType compute_of(const Case& c) {
+  return c.in == DataType::int8 ? DataType::int32 : c.in == DataType::fp32 ? DataType::tf32 : DataType::fp32;
+}
 
 std::ostream& operator<<(std::ostream& o, const Case& c) {
-  return o << name_of(c.in) << (c.a_k_major ? " t" : " n") << (c.b_k_major ? "t " : "n ") << c.l << 'x' << c.m << 'x' << c.n
-           << 'x' << c.k << " → " << name_of(c.out) << " pad " << c.pad << " misalign " << c.misalign
+  return o << name_of(c.in) << ' ' << name_of(type_of_b(c)) << (c.a_k_major ? " t" : " n") << (c.b_k_major ? "t " : "n ") << c.l
+           << 'x' << c.m << 'x' << c.n << 'x' << c.k << " → " << name_of(c.out) << " pad " << c.pad << " misalign " << c.misalign
            << (c.broadcast_a ? " broadcast a" : "") << (c.broadcast_b ? " broadcast b" : "");
 }
 
@@ -63,9 +70,18 @@ struct Operand {
 };
 
 class Sm90Plain : public ::testing::Test {
-  std::size_t next_plan_ = 0;
+  std::atomic<std::size_t> next_plan_{0};
 
  protected:
+  /// Compiling is what takes the time: many at once.
+  void check_all(const std::vector<Case>& cases) {
+    std::atomic<std::size_t> next{0};
+    std::vector<std::jthread> workers;
+    for (unsigned t = 0; t < std::thread::hardware_concurrency(); ++t)
+      workers.emplace_back([&] {
+        for (std::size_t i = next++; i < cases.size(); i = next++) check(cases[i]);
+      });
+  }
   void check(const Case& c) {
     SCOPED_TRACE(::testing::PrintToString(c));
     const cuda::DriverTable& driver = **cuda::driver();
@@ -73,15 +89,18 @@ class Sm90Plain : public ::testing::Test {
     const cuda::CurrentContext current(driver, primary.handle());
     std::mt19937 g(static_cast<unsigned>(c.m * 7919 + c.n * 104729 + c.k));
     const Operand a(c.broadcast_a ? 1 : c.l, c.m, c.k, c.a_k_major, c.pad, c.in, g);
-    const Operand b(c.broadcast_b ? 1 : c.l, c.k, c.n, !c.b_k_major, c.pad, c.in, g);
+    const Operand b(c.broadcast_b ? 1 : c.l, c.k, c.n, !c.b_k_major, c.pad, type_of_b(c), g);
     const std::int64_t pitch = c.n + c.pad;
     const std::vector<std::int64_t> d_stride = {c.m * pitch, pitch, 1};
     const auto size = static_cast<std::size_t>(bytes_of(c.out));
 
     Graph graph({.io_data_type = c.in});
     const Tensor ta = graph.tensor({.name = "a", .dim = a.dim, .stride = a.stride});
-    const Tensor tb = graph.tensor({.name = "b", .dim = b.dim, .stride = b.stride});
-    graph.matmul(ta, tb).set_output(true).set_data_type(c.out).set_stride(d_stride);
+    const Tensor tb = graph.tensor({.name = "b", .dim = b.dim, .stride = b.stride, .data_type = type_of_b(c)});
+    graph.matmul(ta, tb, {.compute_data_type = compute_of(c)}, 0.0, c.fast)
+        .set_output(true)
+        .set_data_type(c.out)
+        .set_stride(d_stride);
     const PlanList plans = graph.plans({.device = kGpu, .deselect_engines = {"cpu", "cublaslt"}});
     ASSERT_GE(plans.size(), 1U) << plans.unsupported_text();
 
@@ -181,10 +200,64 @@ TEST_F(Sm90Plain, KeepsTheGapBehindEveryN) {
     check({1, 70, n, 16, true, true, DataType::bf16, DataType::bf16, 320 - n});
 }
 
+// What wgmma reads along K only: along M or N in memory it is turned by threads, in pieces or element by element.
+constexpr DataType kFp32 = DataType::fp32, kInt8 = DataType::int8, kInt32 = DataType::int32, kE4m3 = DataType::fp8_e4m3,
+                   kE5m2 = DataType::fp8_e5m2, kBf16 = DataType::bf16;
+
+TEST_F(Sm90Plain, IsExactForEveryTypeAndMajor) {
+  VERGLAS_NEEDS_GPU();
+  std::vector<Case> cases;
+  for (const bool ta : {true, false})
+    for (const bool tb : {true, false}) {
+      cases.push_back({1, 130, 264, 160, ta, tb, kFp32, kFp32});
+      cases.push_back({2, 136, 72, 96, ta, tb, kFp32, kBf16, 1});
+      cases.push_back({1, 144, 272, 400, ta, tb, kInt8, kInt32});
+      cases.push_back({2, 67, 129, 131, ta, tb, kInt8, DataType::int8, 1});
+      cases.push_back({1, 144, 272, 400, ta, tb, kE4m3, kBf16, 0, 0, false, false, kE5m2});
+      cases.push_back({2, 67, 129, 131, ta, tb, kE5m2, kE4m3, 1, 0, false, false, kE4m3});
+      cases.push_back({1, 260, 520, 270, ta, tb, kE4m3, kE5m2, 2});
+      cases.push_back({1, 260, 520, 270, ta, tb, kE5m2, kFp32, 4});
+      cases.push_back({1, 260, 520, 400, ta, tb, kE4m3, kBf16, 0, 0, false, false, kE4m3, true});
+    }
+  check_all(cases);
+}
+
+TEST_F(Sm90Plain, IsExactForEveryTypeAtRaggedExtents) {
+  VERGLAS_NEEDS_GPU();
+  std::vector<Case> cases;
+  std::mt19937 g(2);
+  const std::vector<std::int64_t> edges = {1, 7, 15, 16, 17, 31, 33, 63, 64, 65, 127, 128, 129, 177, 255, 256, 257, 300};
+  std::uniform_int_distribution<std::size_t> draw(0, edges.size() - 1);
+  const std::vector<std::pair<DataType, std::vector<DataType>>> types = {
+      {kFp32, {kFp32, kBf16, kInt32}},
+      {kInt8, {kInt32, DataType::int8, kFp32, kBf16, DataType::uint8, DataType::fp16}},
+      {kE4m3, {kBf16, kFp32, kE4m3}},
+      {kE5m2, {kE5m2, DataType::int8}}};
+  for (int i = 0; i < 24; ++i) {
+    const auto& [in, out] = types[static_cast<std::size_t>(i) % types.size()];
+    cases.push_back({1, edges[draw(g)], edges[draw(g)], edges[draw(g)], i % 2 == 0, i % 4 < 2, in,
+                     out[static_cast<std::size_t>(i) % out.size()]});
+  }
+  check_all(cases);
+}
+
+TEST_F(Sm90Plain, IsExactForEveryTypeOverSeveralWavesAndBatches) {
+  VERGLAS_NEEDS_GPU();
+  std::vector<Case> cases;
+  cases.push_back({1, 2048, 1536, 256, true, true, kFp32, kFp32});
+  cases.push_back({1, 2048, 1536, 1024, true, true, kInt8, kInt32});
+  cases.push_back({1, 2048, 1536, 1024, true, true, kE4m3, kBf16});
+  cases.push_back({3, 160, 144, 1040, true, false, kE4m3, kE4m3, 16, 0, true, false, kE5m2});
+  cases.push_back({5, 130, 272, 48, false, true, kInt8, DataType::int8, 0, 0, false, true});
+  check_all(cases);
+}
+
 TEST_F(Sm90Plain, IsZeroForEmptyK) {
   VERGLAS_NEEDS_GPU();
   check({1, 70, 200, 0, true, true, DataType::bf16, DataType::bf16});
   check({2, 8, 24, 0, false, false, DataType::bf16, DataType::fp32});
+  check({1, 70, 200, 0, true, false, kInt8, kInt32});
+  check({1, 70, 200, 0, false, true, kE4m3, kE4m3});
 }
 
 TEST_F(Sm90Plain, IsZeroWhenACallOfAnyPlanHasNoK) {

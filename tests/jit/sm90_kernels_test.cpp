@@ -21,6 +21,7 @@ std::vector<KernelConfig> flavors() {
   std::vector<KernelConfig> all;
   for (const Shape& s : {Shape{128, 256, 2, Schedule::cooperative}, Shape{128, 192, 2, Schedule::pingpong},
                          Shape{128, 176, 2, Schedule::pingpong}, Shape{128, 128, 2, Schedule::pingpong},
+                         Shape{128, 192, 2, Schedule::cooperative}, Shape{128, 128, 2, Schedule::cooperative},
                          Shape{64, 128, 1, Schedule::cooperative}, Shape{64, 64, 1, Schedule::cooperative}}) {
     const auto add = [&](auto change) {
       KernelConfig k;
@@ -47,6 +48,22 @@ std::vector<KernelConfig> flavors() {
     add([](KernelConfig& k) { k.a_path = k.b_path = k.d_path = Path::bytes16; });
     add([](KernelConfig& k) { k.output = DataType::fp32, k.d_path = Path::bytes4; });
     add([](KernelConfig& k) { k.a_path = Path::bytes8, k.b_major = Major::mn; });
+    add([](KernelConfig& k) { k.input = k.output = DataType::fp32; });
+    add([](KernelConfig& k) { k.input = DataType::fp32, k.a_path = k.b_path = Path::bytes4; });
+    add([](KernelConfig& k) { k.input = DataType::fp32, k.a_turned = k.b_turned = true, k.a_path = k.b_path = Path::bytes4; });
+    add([](KernelConfig& k) { k.input = DataType::fp32, k.a_turned = true, k.a_path = Path::bytes16; });
+    add([](KernelConfig& k) { k.input = DataType::int8, k.output = DataType::int32; });
+    add([](KernelConfig& k) { k.input = k.output = DataType::int8, k.a_path = k.b_path = k.d_path = Path::bytes1; });
+    add([](KernelConfig& k) { k.input = DataType::int8, k.a_turned = k.b_turned = true, k.a_path = k.b_path = Path::bytes4; });
+    add([](KernelConfig& k) { k.input = DataType::int8, k.a_turned = true, k.a_path = Path::bytes1; });
+    add([](KernelConfig& k) { k.input = DataType::fp8_e4m3; });
+    add([](KernelConfig& k) { k.input = DataType::fp8_e5m2, k.output = DataType::fp8_e4m3; });
+    add([](KernelConfig& k) { k.input = DataType::fp8_e4m3, k.promoted = true; });
+    add([](KernelConfig& k) { k.input = DataType::fp8_e5m2, k.promoted = true, k.output = DataType::fp8_e5m2; });
+    add([](KernelConfig& k) {
+      k.input = DataType::fp8_e4m3, k.input_b = DataType::fp8_e5m2, k.promoted = true, k.output = DataType::fp32;
+    });
+    add([](KernelConfig& k) { k.input = DataType::fp8_e4m3, k.promoted = k.b_turned = true, k.b_path = Path::bytes4; });
   }
   return all;
 }

@@ -169,7 +169,11 @@ Result evaluate_node(const Graph& graph, const Node& node, const std::vector<Res
   for (int i : node.inputs) inputs.push_back(&done[static_cast<std::size_t>(i)]);
   Result r;
   if (node.kind == NodeKind::matmul) {
-    r = multiplied(*inputs.at(0), *inputs.at(1), node.compute);
+    const auto is_fp8 = [&](int i) {
+      const Format f = graph.tensors[static_cast<std::size_t>(node.inputs.at(static_cast<std::size_t>(i)))].format;
+      return f == Format::e4m3 || f == Format::e5m2;
+    };
+    r = multiplied(*inputs.at(0), *inputs.at(1), node.compute, options.approximate && is_fp8(0) && is_fp8(1));
   } else if (node.kind == NodeKind::pointwise) {
     if (static_cast<int>(inputs.size()) != arity_of(node.mode)) throw std::invalid_argument("wrong number of operands");
     r = pointwise(node, out, inputs, options);

@@ -175,7 +175,7 @@ std::vector<std::int64_t> padded(std::vector<std::int64_t> dims, std::size_t ran
   return dims;
 }
 
-Result multiplied(const Result& a, const Result& b, Format compute) {
+Result multiplied(const Result& a, const Result& b, Format compute, bool cuts) {
   const std::vector<std::int64_t> da = padded(a.dims, 3);
   std::vector<std::int64_t> db = padded(b.dims, 3);
   if (b.kernel_order) std::swap(db[1], db[2]);
@@ -213,6 +213,8 @@ Result multiplied(const Result& a, const Result& b, Format compute) {
           for (std::int64_t k = 0; k < depth; ++k) sum.add(product_of(row[k], column[k * step_k]));
         }
         if (truncates) sum.widen(std::ldexp(sum.magnitude(), -8));
+        // Each term, and what is summed so far at every 32 of them, loses what lies 13 bits below the largest.
+        if (cuts && !sum.fits(13)) sum.widen(static_cast<double>(depth + depth / 32 + 1) * std::ldexp(sum.magnitude(), -13));
         c.elements.push_back(sum.finish());
       }
   return c;

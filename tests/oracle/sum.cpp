@@ -48,10 +48,11 @@ void Sum::add(const Bound& term) {
   }
 }
 
+bool Sum::fits(int bits) const { return !vague_ && magnitude() <= std::ldexp(1.0, bits + lowest_); }
+
 bool Sum::is_exact() const {
-  const double sum = positive_ + negative_;
   if (vague_ || extra_ != 0) return false;
-  return sum == 0 || (lowest_ >= -149 && sum <= kMax32 && sum <= std::ldexp(1.0, 24 + lowest_));
+  return magnitude() == 0 || (lowest_ >= -149 && magnitude() <= kMax32 && fits(24));
 }
 
 Bound Sum::finish() const {

@@ -45,6 +45,8 @@ class Sum {
   /// Uncertainty that is no rounding of this sum (tf32 operands).
   void widen(double e) { extra_ += e; }
   bool is_exact() const;
+  /// All terms are multiples of one 2^q, and Σ|term| ≤ 2^(bits + q).
+  bool fits(int bits) const;
   Bound finish() const;
 
  private:

@@ -1,4 +1,4 @@
-#include <algorithm>
+#include <optional>
 
 #include "engine/sm90/engine.hpp"
 #include "engine/sm90/generate.hpp"
@@ -7,7 +7,21 @@
 namespace verglas::sm90 {
 namespace {
 
-std::string typed(std::string_view what, DataType t) { return std::string(what) + " is " + std::string(name_of(t)); }
+/// All A alike and all B alike, of types that wgmma multiplies, summed in the type that it sums them in.
+std::optional<Decline> fault_of_types(const chain::FusionChain& c) {
+  const auto typed = [&](const chain::MatrixInput& in) {
+    return label_of(c, c.roles[static_cast<std::size_t>(in.role)]) + " is " + std::string(name_of(in.dtype));
+  };
+  const auto input = [&](int i) -> const chain::MatrixInput& { return c.inputs[static_cast<std::size_t>(i)]; };
+  const chain::MatrixInput &a = input(c.gemms[0].a), &b = input(c.gemms[0].b);
+  for (const chain::Gemm& g : c.gemms) {
+    if (input(g.a).dtype != a.dtype) return Decline{Rule::sm90_types, typed(input(g.a)) + ", " + typed(a)};
+    if (input(g.b).dtype != b.dtype) return Decline{Rule::sm90_types, typed(input(g.b)) + ", " + typed(b)};
+    if (g.accumulate == DataType::fp32 && a.dtype == DataType::fp32)
+      return Decline{Rule::sm90_types, typed(a) + " and is summed in fp32; the tensor cores multiply it as tf32"};
+  }
+  return std::nullopt;
+}
 
 }  // namespace
 
@@ -17,21 +31,14 @@ Result<engine::Claim> claim_chain(const chain::FusionChain& c) {
       return decline(Rule::sm90_block_scale, label_of(c, r) + " holds scales of blocks of " + std::to_string(r.block));
   if (c.gemms.size() > 2) return decline(Rule::sm90_products, std::to_string(c.gemms.size()) + " matmuls");
   if (c.stores.empty()) return decline(Rule::sm90_epilogue, "no output is dense");
-  for (const chain::MatrixInput& in : c.inputs) {
+  for (const chain::MatrixInput& in : c.inputs)
     if (!in.prologue.empty())
       return decline(Rule::sm90_prologue, label_of(c, c.roles[static_cast<std::size_t>(in.role)]) + " goes through a prologue");
-    if (in.dtype != c.inputs.front().dtype)
-      return decline(Rule::sm90_types, typed(label_of(c, c.roles[static_cast<std::size_t>(in.role)]), in.dtype) + " and " +
-                                           typed("another", c.inputs.front().dtype));
-  }
   if (const auto epilogue = epilogue_of(c); !epilogue) return tl::unexpected<Decline>(epilogue.error());
-  const DataType input = c.inputs.front().dtype;
-  if (input != DataType::bf16 && input != DataType::fp16) return decline(Rule::sm90_types, typed("a", input));
-  const DataType output = c.operands[static_cast<std::size_t>(c.roles[static_cast<std::size_t>(c.stores[0].role)].operand)].dtype;
-  if (output != DataType::bf16 && output != DataType::fp16 && output != DataType::fp32)
-    return decline(Rule::sm90_types, typed("the output", output));
-  return engine::Claim{c.steps.empty() ? "one kernel: TMA, wgmma, sums in fp32"
-                                       : "one kernel: TMA, wgmma, sums in fp32, the epilogue in registers"};
+  if (auto fault = fault_of_types(c)) return tl::unexpected<Decline>(*std::move(fault));
+  const std::string sums = c.gemms[0].accumulate == DataType::int32 ? "sums in int32" : "sums in fp32";
+  return engine::Claim{c.steps.empty() ? "one kernel: TMA, wgmma, " + sums
+                                       : "one kernel: TMA, wgmma, " + sums + ", the epilogue in registers"};
 }
 
 }  // namespace verglas::sm90

@@ -13,13 +13,20 @@ int chunks_of_row_block(const KernelConfig& c) {
   return bytes / 128 + bytes % 128 / 64 + bytes % 64 / 32;
 }
 
+std::string input_name(const KernelConfig& c) {
+  const std::string b(verglas::name_of(input_of_b(c)));
+  const std::string promoted = is_fp8_product(c) ? c.promoted ? "_promoted" : "_fast" : "";
+  return std::string(verglas::name_of(c.input)) + (input_of_b(c) == c.input ? "" : "_" + b) + promoted;
+}
+
 bool copies(const KernelConfig& c) { return c.a_path != Path::tma || c.b_path != Path::tma; }
 
 char letter(Major m) { return m == Major::k ? 'k' : 'n'; }
 
 std::string path_suffix(const KernelConfig& c) {
   if (c.a_path == Path::tma && c.b_path == Path::tma && c.d_path == Path::tma) return {};
-  return fmt::format("_p{}{}{}", piece_bytes(c.a_path), piece_bytes(c.b_path), piece_bytes(c.d_path));
+  return fmt::format("_p{}{}{}{}{}", piece_bytes(c.a_path), piece_bytes(c.b_path), piece_bytes(c.d_path), c.a_turned ? "_at" : "",
+                     c.b_turned ? "_bt" : "");
 }
 
 std::string product_suffix(const KernelConfig& c) {
@@ -33,10 +40,19 @@ std::string reduction_suffix(const KernelConfig& c) {
 
 }  // namespace
 
+bool is_output_type(DataType t) noexcept {
+  using enum DataType;
+  return t == bf16 || t == fp16 || t == fp32 || t == int32 || t == int8 || t == uint8 || t == boolean || t == fp8_e4m3 ||
+         t == fp8_e5m2;
+}
+DataType input_of_b(const KernelConfig& c) noexcept { return c.input_b == DataType::not_set ? c.input : c.input_b; }
+bool is_fp8_product(const KernelConfig& c) noexcept { return is_fp8(c.input); }
+int instruction_n(const KernelConfig& c) noexcept { return c.promoted && c.block_n > 192 ? c.block_n / 2 : c.block_n; }
 int block_k(const KernelConfig& c) noexcept { return kLineBytes / bytes_of(c.input); }
 int threads_of(const KernelConfig& c) noexcept { return 128 * (c.consumers + 1); }
 int row_blocks(const KernelConfig& c) noexcept { return c.block_m / 64 / (c.schedule == Schedule::pingpong ? 1 : c.consumers); }
-int accumulators_of(const KernelConfig& c) noexcept { return c.gemms * row_blocks(c) * c.block_n / 2; }
+int results_of(const KernelConfig& c) noexcept { return c.gemms * row_blocks(c) * c.block_n / 2; }
+int accumulators_of(const KernelConfig& c) noexcept { return results_of(c) + (c.promoted ? instruction_n(c) / 2 : 0); }
 int stage_bytes(const KernelConfig& c) noexcept { return (c.a_count * c.block_m + c.b_count * b_lines(c)) * kLineBytes; }
 int chunks_of(const KernelConfig& c) noexcept { return row_blocks(c) * chunks_of_row_block(c); }
 int scratch_bytes(const KernelConfig& c) noexcept {
@@ -65,12 +81,22 @@ int consumer_registers(const KernelConfig& c) noexcept {
 }
 
 std::optional<std::string> fault_of(const KernelConfig& c) {
-  const bool wide = bytes_of(c.input) == 2;
-  if (!wide) return fmt::format("input {} is not a 16-bit float", name_of(c.input));
-  if (c.input != DataType::bf16 && c.input != DataType::fp16) return fmt::format("input {} has no wgmma", name_of(c.input));
-  if (c.output != DataType::bf16 && c.output != DataType::fp16 && c.output != DataType::fp32) {
-    return fmt::format("output {} is not bf16, fp16 or fp32", name_of(c.output));
+  const DataType a = c.input, b = input_of_b(c);
+  const auto is_factor_fp8 = [](DataType t) { return t == DataType::fp8_e4m3 || t == DataType::fp8_e5m2; };
+  const bool alone = a == DataType::bf16 || a == DataType::fp16 || a == DataType::fp32 || a == DataType::int8;
+  if (!(alone && a == b) && !(is_factor_fp8(a) && is_factor_fp8(b)))
+    return fmt::format("inputs {} and {} have no wgmma", verglas::name_of(a), verglas::name_of(b));
+  if (!is_output_type(c.output)) return fmt::format("output {} is not stored", verglas::name_of(c.output));
+  if (bytes_of(a) != 2 && (c.a_major != Major::k || c.b_major != Major::k))
+    return fmt::format("{} along M or N has no wgmma", verglas::name_of(a));
+  for (const auto& [turned, path, role] : {std::tuple{c.a_turned, c.a_path, "a"}, {c.b_turned, c.b_path, "b"}}) {
+    const bool served = bytes_of(a) == 4 ? path == Path::bytes4 || path == Path::bytes16
+                                         : bytes_of(a) == 1 && (path == Path::bytes1 || path == Path::bytes4);
+    if (turned && !served)
+      return fmt::format("{} of {} is not turned in pieces of {}", role, verglas::name_of(a), piece_bytes(path));
   }
+  if (c.promoted && !is_fp8_product(c)) return fmt::format("sums of {} need no promotion", verglas::name_of(a));
+  if (c.promoted && c.schedule == Schedule::pingpong) return "with ping-pong nothing hides a promotion";
   if (c.consumers < 1 || c.consumers > 3) return fmt::format("{} consumers, not 1 to 3", c.consumers);
   if (c.schedule == Schedule::pingpong && c.consumers != 2) return fmt::format("ping-pong with {} consumers, not 2", c.consumers);
   const int rows = 64 * (c.schedule == Schedule::pingpong ? 1 : c.consumers);
@@ -80,14 +106,15 @@ std::optional<std::string> fault_of(const KernelConfig& c) {
   if (c.block_n <= 0 || c.block_n > 256 || c.block_n % 16 != 0) {
     return fmt::format("block_n {} is not a multiple of 16 up to 256", c.block_n);
   }
+  if (c.block_n * bytes_of(c.output) % 32 != 0) return fmt::format("rows of {} bytes of D", c.block_n * bytes_of(c.output));
   if (c.gemms < 1 || c.gemms > 2 || c.a_count < 1 || c.a_count > c.gemms || c.b_count < 1 || c.b_count > c.gemms) {
     return fmt::format("{} products of {} and {} matrices", c.gemms, c.a_count, c.b_count);
   }
   if (c.stages < 2) return fmt::format("{} stages, at least 2", c.stages);
   if (c.store_buffers < 1) return fmt::format("{} store buffers, at least 1", c.store_buffers);
   // One wgmma needs N/2 + 26 registers, and ptxas counts them against those at entry, not against those after setmaxnreg.
-  if (c.block_n / 2 + 26 > entry_registers(c)) {
-    return fmt::format("block_n {} needs {} registers at entry of {}", c.block_n, c.block_n / 2 + 26, entry_registers(c));
+  if (instruction_n(c) / 2 + 26 > entry_registers(c)) {
+    return fmt::format("block_n {} needs {} registers at entry of {}", c.block_n, instruction_n(c) / 2 + 26, entry_registers(c));
   }
   // 24 for addresses, barriers and the unit in hand: 192 accumulators compile without spills at 240, 208 do not.
   if (accumulators_of(c) + 40 > consumer_registers(c)) {
@@ -106,7 +133,7 @@ std::optional<std::string> fault_of(const KernelConfig& c) {
 std::string name_of(const KernelConfig& c) {
   return fmt::format("{}x{}x{}_{}{}_s{}_{}{}_{}_{}{}{}{}{}", c.block_m, c.block_n, c.stages,
                      c.schedule == Schedule::pingpong ? "pingpong" : "coop", c.consumers, c.store_buffers, letter(c.a_major),
-                     letter(c.b_major), verglas::name_of(c.input), verglas::name_of(c.output), path_suffix(c), product_suffix(c),
+                     letter(c.b_major), input_name(c), verglas::name_of(c.output), path_suffix(c), product_suffix(c),
                      reduction_suffix(c), c.programmatic ? "_pdl" : "");
 }
 

@@ -17,8 +17,8 @@ enum class Schedule : std::uint8_t {
 };
 
 /// How an operand travels between global and shared memory. The number is the bytes of a piece that one thread moves; 0 is the
-/// copy engine. `element` is two or four bytes, by type, and the only one that takes an operand without a contiguous dimension.
-enum class Path : std::uint8_t { tma = 0, bytes2 = 2, bytes4 = 4, bytes8 = 8, bytes16 = 16 };
+/// copy engine. A piece of one element is the only one that takes an operand without a contiguous dimension.
+enum class Path : std::uint8_t { tma = 0, bytes1 = 1, bytes2 = 2, bytes4 = 4, bytes8 = 8, bytes16 = 16 };
 
 constexpr int piece_bytes(Path p) noexcept { return static_cast<int>(p); }
 
@@ -33,11 +33,15 @@ struct KernelConfig {
   Schedule schedule = Schedule::cooperative;
   Major a_major = Major::k;
   Major b_major = Major::k;
-  DataType input = DataType::bf16;
+  DataType input = DataType::bf16;       ///< of A, and of B where that has no other; fp32 is multiplied as tf32
+  DataType input_b = DataType::not_set;  ///< of B where it differs: the other fp8
   DataType output = DataType::bf16;
   Path a_path = Path::tma;
   Path b_path = Path::tma;
   Path d_path = Path::tma;
+  bool a_turned = false;  ///< contiguous along M in memory and along K in shared memory: threads turn it
+  bool b_turned = false;
+  bool promoted = false;  ///< fp8: every 128 of k are summed apart and added in fp32
   /// Products that share a tile: one, or two (gemms = 2) of up to two matrices each of A and of B.
   int gemms = 1, a_count = 1, b_count = 1;
   std::array<std::uint8_t, 2> gemm_a{}, gemm_b{};  ///< which A and B a product multiplies
@@ -53,10 +57,16 @@ inline constexpr int kRegistersPerSm = 65'536;
 inline constexpr int kLineBytes = 128;        ///< one line of a stage: a k-block of a row, or 64 elements along M or N
 inline constexpr int kChunkBytes = 64 * 128;  ///< one buffer of the staging of D
 
-int block_k(const KernelConfig& c) noexcept;  ///< elements of k in a stage
+/// Types that a kernel stores.
+bool is_output_type(DataType t) noexcept;
+DataType input_of_b(const KernelConfig& c) noexcept;
+bool is_fp8_product(const KernelConfig& c) noexcept;
+int instruction_n(const KernelConfig& c) noexcept;  ///< columns of one wgmma
+int block_k(const KernelConfig& c) noexcept;        ///< elements of k in a stage
 int threads_of(const KernelConfig& c) noexcept;
 int row_blocks(const KernelConfig& c) noexcept;       ///< wgmma row blocks of 64 that a consumer holds
-int accumulators_of(const KernelConfig& c) noexcept;  ///< registers a consumer thread holds them in
+int results_of(const KernelConfig& c) noexcept;       ///< registers in which a consumer thread holds a tile
+int accumulators_of(const KernelConfig& c) noexcept;  ///< these and the sums that are promoted
 int stage_bytes(const KernelConfig& c) noexcept;
 int scratch_bytes(const KernelConfig& c) noexcept;  ///< shared memory of a consumer's reductions
 int chunks_of(const KernelConfig& c) noexcept;      ///< chunks of D a consumer drains a tile in

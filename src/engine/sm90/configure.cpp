@@ -27,6 +27,16 @@ constexpr std::array kPairShapes = {Shape{128, 128, 2, false}, Shape{128, 96, 2,
                                     Shape{64, 128, 1, false}, Shape{64, 64, 1, false}};
 constexpr std::array kShapes = {Shape{128, 256, 2, false}, Shape{128, 192, 2, true}, Shape{128, 176, 2, true},
                                 Shape{128, 128, 2, true},  Shape{64, 128, 1, false}, Shape{64, 64, 1, false}};
+/// Of sums that are promoted: cooperative, since the add hides behind the other consumer's products.
+constexpr std::array kPromotedShapes = {Shape{128, 256, 2, false}, Shape{128, 192, 2, false}, Shape{128, 128, 2, false},
+                                        Shape{64, 128, 1, false}, Shape{64, 64, 1, false}};
+constexpr std::array kPromotedPairShapes = {Shape{128, 128, 2, false}, Shape{128, 64, 2, false}, Shape{64, 128, 1, false},
+                                            Shape{64, 64, 1, false}};
+
+/// fp8 sums are, unless the graph lets all of its products go without.
+bool is_promoted(const chain::FusionChain& c) {
+  return is_fp8(c.inputs.front().dtype) && !std::ranges::all_of(c.gemms, &chain::Gemm::is_fast);
+}
 
 Knobs knobs_of(const Shape& s, bool programmatic) {
   return {{kTileM, s.m}, {kTileN, s.n}, {kConsumers, s.consumers}, {kPingpong, s.pingpong}, {kProgrammatic, programmatic}};
@@ -53,6 +63,8 @@ KernelConfig configuration_of(const chain::FusionChain& c, const Knobs& knobs) {
   k.schedule = knobs.at(kPingpong) != 0 ? Schedule::pingpong : Schedule::cooperative;
   k.programmatic = knobs.at(kProgrammatic) != 0;
   k.input = c.inputs.front().dtype;
+  k.input_b = c.inputs.back().dtype == k.input ? DataType::not_set : c.inputs.back().dtype;
+  k.promoted = is_promoted(c);
   k.output = c.operands[static_cast<std::size_t>(out.operand)].dtype;
   fit_operands(k, problem_of(roles, declared_views(c).data(), bytes_of(k.input), bytes_of(k.output)));
   // A whole tile staged where three stages still fit beside it; else chunks that take turns. Ping-pong hides its drain, and
@@ -68,16 +80,19 @@ KernelConfig configuration_of(const chain::FusionChain& c, const Knobs& knobs) {
 
 std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) {
   std::vector<std::pair<double, Knobs>> ranked;
-  const auto family = c.gemms.size() == 1 ? std::span<const Shape>(kShapes) : std::span<const Shape>(kPairShapes);
+  using Family = std::span<const Shape>;
+  const bool promoted = is_promoted(c), pair = c.gemms.size() > 1;
+  const Family family =
+      promoted ? (pair ? Family(kPromotedPairShapes) : Family(kPromotedShapes)) : (pair ? Family(kPairShapes) : Family(kShapes));
   for (const Shape& s : family)
     for (const bool programmatic : {false, true}) {
       Knobs knobs = knobs_of(s, programmatic);
       const KernelConfig k = configuration_of(c, knobs);
       if (k.stages < 1 || fault_of(k)) continue;
       // 176 accumulators leave no registers for addresses: the drain by single elements spills there.
-      if (s.pingpong && accumulators_of(k) > 128 && k.d_path != Path::tma) continue;
+      if (s.pingpong && results_of(k) > 128 && k.d_path != Path::tma) continue;
       // Nor for a second output or a reduction.
-      if (accumulators_of(k) > 128 && (c.stores.size() > 1 || !c.reductions.empty())) continue;
+      if (results_of(k) > 128 && (c.stores.size() > 1 || !c.reductions.empty())) continue;
       ranked.emplace_back(predict_seconds(k, c.declared, sm_count, drain_of(c)), std::move(knobs));
     }
   std::stable_sort(ranked.begin(), ranked.end(), [](const auto& x, const auto& y) { return x.first < y.first; });

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstring>
 
+#include "engine/sm90/expression.hpp"
 #include "numeric/convert.hpp"
 
 namespace verglas::sm90 {
@@ -14,104 +14,6 @@ namespace {
 
 using chain::FusionChain;
 using chain::ValueKind;
-
-std::string literal(double v) {
-  return fmt::format("__uint_as_float(0x{:08x}u)", std::bit_cast<std::uint32_t>(static_cast<float>(v)));
-}
-
-std::string_view slot_name(DataType t) {
-  switch (t) {
-    case DataType::fp32: return "F32";
-    case DataType::bf16: return "Bf16";
-    case DataType::fp16: return "F16";
-    case DataType::int8: return "I8";
-    case DataType::uint8: return "U8";
-    case DataType::boolean: return "Bool";
-    case DataType::int32: return "I32";
-    default: return {};
-  }
-}
-
-/// What a mode is in CUDA C++: x, y, z are its operands.
-std::string expression(PointwiseMode mode, const PointwiseParameters& p) {
-  using enum PointwiseMode;
-  const std::string slope = literal(p.negative_slope.value_or(0.0F));
-  const std::string alpha = literal(p.alpha), beta = literal(p.beta);
-  const std::string lower = literal(p.lower_clip.value_or(0.0F));
-  switch (mode) {
-    case identity: return "x";
-    case add: return "x + y";
-    case sub: return "x - y";
-    case mul: return "x * y";
-    case div: return "x / y";
-    case max: return "max_nan(x, y)";
-    case min: return "min_nan(x, y)";
-    case pow: return "powf(x, y)";
-    case mod: return "fmodf(x, y)";
-    case add_square: return "x + y * y";
-    case abs: return "fabsf(x)";
-    case neg: return "-x";
-    case ceil: return "ceilf(x)";
-    case floor: return "floorf(x)";
-    case sqrt: return "sqrtf(x)";
-    case rsqrt: return "1.0f / sqrtf(x)";
-    case reciprocal: return "1.0f / x";
-    case exp: return "expf(x)";
-    case log: return "logf(x)";
-    case sin: return "sinf(x)";
-    case cos: return "cosf(x)";
-    case tan: return "tanf(x)";
-    case erf: return "erff(x)";
-    case relu: {
-      std::string t = p.negative_slope ? fmt::format("leaky(x, {})", slope) : fmt::format("max_nan(x, {})", lower);
-      if (p.negative_slope && p.lower_clip) t = fmt::format("max_nan({}, {})", t, lower);
-      return p.upper_clip ? fmt::format("min_nan({}, {})", t, literal(*p.upper_clip)) : t;
-    }
-    case leaky_relu: return fmt::format("leaky(x, {})", slope);
-    case elu: return fmt::format("(x > 0.0f ? x : {} * expm1f(x))", alpha);
-    case gelu: return "gelu(x)";
-    case gelu_approx_tanh: return "gelu_tanh(x)";
-    case sigmoid: return "sigmoid(x)";
-    case swish: return fmt::format("swish(x, {})", beta);
-    case softplus: return fmt::format("softplus(x, {})", beta);
-    case tanh: return "tanhf(x)";
-    case cmp_eq: return "(x == y ? 1.0f : 0.0f)";
-    case cmp_neq: return "(x != y ? 1.0f : 0.0f)";
-    case cmp_gt: return "(x > y ? 1.0f : 0.0f)";
-    case cmp_ge: return "(x >= y ? 1.0f : 0.0f)";
-    case cmp_lt: return "(x < y ? 1.0f : 0.0f)";
-    case cmp_le: return "(x <= y ? 1.0f : 0.0f)";
-    case logical_and: return "(x != 0.0f && y != 0.0f ? 1.0f : 0.0f)";
-    case logical_or: return "(x != 0.0f || y != 0.0f ? 1.0f : 0.0f)";
-    case logical_not: return "(x == 0.0f ? 1.0f : 0.0f)";
-    case binary_select: return "(z != 0.0f ? x : y)";
-    case gen_index:
-      return p.axis == 0   ? "static_cast<float>(at.batch)"
-             : p.axis == 1 ? "static_cast<float>(at.row + 8 * (i / 2 % 2))"
-                           : "static_cast<float>(at.col + 8 * (i / 4) + i % 2)";
-    case relu_bwd: {
-      const std::string inside = fmt::format("(y > {} ? x : x * {})", lower, slope);
-      const std::string clipped = p.upper_clip ? fmt::format("(y < {} ? {} : x * 0.0f)", literal(*p.upper_clip), inside) : inside;
-      return fmt::format("(y != y ? y : {})", clipped);
-    }
-    case leaky_relu_bwd: return fmt::format("(y > 0.0f ? x : (y <= 0.0f ? x * {} : y))", slope);
-    case sigmoid_bwd: return "x * sigmoid_slope(y)";
-    case tanh_bwd: return "x * (4.0f * sigmoid_slope(2.0f * y))";
-    case elu_bwd: return fmt::format("(y > 0.0f ? x : x * ({} * expf(y)))", alpha);
-    case gelu_bwd: return "gelu_bwd(x, y)";
-    case gelu_approx_tanh_bwd: return "gelu_tanh_bwd(x, y)";
-    case softplus_bwd: return fmt::format("x * sigmoid({} * y)", beta);
-    case swish_bwd: return fmt::format("swish_bwd(x, y, {})", beta);
-  }
-  return "x";
-}
-
-bool is_held(DataType t) { return t == DataType::fp32 || t == DataType::bf16 || t == DataType::fp16; }
-std::string rounded(DataType t, const std::string& e) {
-  if (t == DataType::bf16) return "round_bf16(" + e + ")";
-  if (t == DataType::fp16) return "round_f16(" + e + ")";
-  return e;
-}
 
 std::string_view mode_name(ReductionMode mode) {
   using enum ReductionMode;
@@ -136,8 +38,11 @@ class Generator {
   EpiloguePlan run() {
     for (std::size_t g = 0; g < c_.gemms.size(); ++g) {
       const int v = c_.gemms[g].value;
-      line(fmt::format("float v{}[8];", v));
-      loop(fmt::format("v{}[i] = {};", v, rounded(c_.values[static_cast<std::size_t>(v)].dtype, fmt::format("r[{}][i]", g))));
+      const bool integer = c_.gemms[g].accumulate == DataType::int32;
+      declare(v);
+      loop(fmt::format("v{}[i] = {};", v,
+                       rounded(c_.values[static_cast<std::size_t>(v)].dtype, integer,
+                               fmt::format("{}(r[{}][i])", integer ? "__float_as_int" : "", g))));
       made_[static_cast<std::size_t>(v)] = true;
     }
     for (const chain::Step& s : c_.steps) step(s);
@@ -150,7 +55,7 @@ class Generator {
                        s.value));
     }
     for (const chain::Reduction& r : c_.reductions) reduction(r);
-    loop(fmt::format("r[0][i] = v{}[i];", c_.stores[0].value));
+    loop(fmt::format("r[0][i] = {}(v{}[i]);", is_int(c_.stores[0].value) ? "__int_as_float" : "", c_.stores[0].value));
     write_text();
     return std::move(plan_);
   }
@@ -158,6 +63,9 @@ class Generator {
  private:
   void line(const std::string& s) { body_ += "    " + s + "\n"; }
   void loop(const std::string& s) { line("_Pragma(\"unroll\") for (int i = 0; i < 8; ++i) " + s); }
+
+  bool is_int(int v) const { return c_.values[static_cast<std::size_t>(v)].dtype == DataType::int32; }
+  void declare(int v) { line(fmt::format("{} v{}[8];", is_int(v) ? "int" : "float", v)); }
 
   static int slot_in(std::vector<int>& roles, int role) {
     const auto it = std::find(roles.begin(), roles.end(), role);
@@ -171,14 +79,17 @@ class Generator {
     if (made_[static_cast<std::size_t>(v)]) return;
     made_[static_cast<std::size_t>(v)] = true;
     const chain::Value& value = c_.values[static_cast<std::size_t>(v)];
-    line(fmt::format("float v{}[8];", v));
+    declare(v);
     if (value.kind == ValueKind::constant) {
-      loop(fmt::format("v{}[i] = {};", v, literal(numeric::round_to(static_cast<float>(value.constant), value.dtype))));
+      const std::string text =
+          is_int(v) ? std::to_string(static_cast<std::int32_t>(std::clamp(value.constant, -2147483647.0, 2147483647.0)))
+                    : literal(numeric::round_to(static_cast<float>(value.constant), value.dtype));
+      loop(fmt::format("v{}[i] = {};", v, text));
       return;
     }
     const chain::Role& role = c_.roles[static_cast<std::size_t>(value.source)];
     if (role.kind == chain::RoleKind::host_scalar) {
-      loop(fmt::format("v{}[i] = a.scalar[{}];", v, slot_in(plan_.scalars, value.source)));
+      loop(fmt::format("v{}[i] = {}(a.scalar[{}]);", v, is_int(v) ? "__float_as_int" : "", slot_in(plan_.scalars, value.source)));
       return;
     }
     line(fmt::format("load_aux<{}, {}, {}>(v{}, a.aux[{}], p, at);", slot_name(value.dtype), value.varies[1], value.varies[2], v,
@@ -189,24 +100,29 @@ class Generator {
     const std::size_t j = plan_.reductions.size();
     plan_.reductions.push_back(r);
     need(r.value);
+    const std::string value = is_int(r.value) ? fmt::format("f{}", j) : fmt::format("v{}", r.value);
+    if (is_int(r.value)) {
+      line(fmt::format("float f{}[8];", j));
+      loop(fmt::format("f{}[i] = static_cast<float>(v{}[i]);", j, r.value));
+    }
     const std::string_view mode = mode_name(r.mode);
     const std::string reducer = fmt::format("Reducer<Config, {}, {}, {}, {}>", mode, r.reduces[1], r.reduces[2], r.reduces[0]);
     const std::string argument = fmt::format("a.reduction[{}]", j), words = fmt::format("words + {}", 32 * j);
     if (!r.reduces[1]) {
       state_ += fmt::format("  float rows{}[2];\n", j);
       begin_rows_ += fmt::format("    rows{0}[0] = rows{0}[1] = {1}::identity();\n", j, mode);
-      line(fmt::format("absorb_rows<{}>(rows{}, v{}, p, at);", mode, j, r.value));
+      line(fmt::format("absorb_rows<{}>(rows{}, {}, p, at);", mode, j, value));
       end_rows_ += fmt::format("    {}::store_rows({}, p, piece, block, rows{});\n", reducer, argument, j);
     } else if (r.reduces[2]) {
       state_ += fmt::format("  float all{};\n", j);
       begin_ += fmt::format("    all{} = {}::identity();\n", j, mode);
-      line(fmt::format("absorb_all<{}>(all{}, v{}, p, at);", mode, j, r.value));
+      line(fmt::format("absorb_all<{}>(all{}, {}, p, at);", mode, j, value));
       fold_ += fmt::format("    {}::fold_warp(all{}, {});\n", reducer, j, words);
       arrive_ += fmt::format("      *{0}::partial({1}, group_of<Config, true, true, {2}>(p, piece)) = {0}::folded({3});\n",
                              reducer, argument, r.reduces[0], words);
     } else {
       const std::string rows = fmt::format("piece.scratch + {} * 16 * Config::BLOCK_N", columns_++);
-      line(fmt::format("absorb_columns<{}, Config::BLOCK_N>({}, v{}, p, at);", mode, rows, r.value));
+      line(fmt::format("absorb_columns<{}, Config::BLOCK_N>({}, {}, p, at);", mode, rows, value));
       columns_text_ += fmt::format("    {}::store_columns({}, p, piece, {});\n", reducer, argument, rows);
     }
     arrive_ += fmt::format("      store_float({} + 16, {}::arrive({}, p, piece) ? 1.0f : 0.0f);\n", words, reducer, argument);
@@ -245,12 +161,17 @@ class Generator {
     for (const int input : s.input)
       if (input >= 0 && s.mode != PointwiseMode::gen_index) need(input);
     const DataType type = c_.values[static_cast<std::size_t>(s.value)].dtype;
+    const bool integer = s.compute == DataType::int32;
     std::string operands;
     constexpr std::string_view names = "xyz";
     for (std::size_t k = 0; k < 3 && s.input[k] >= 0 && s.mode != PointwiseMode::gen_index; ++k)
-      operands += fmt::format("const float {} = v{}[i]; ", names[k], s.input[k]);
-    line(fmt::format("float v{}[8];", s.value));
-    loop(fmt::format("{{ {}v{}[i] = {}; }}", operands, s.value, rounded(type, expression(s.mode, s.parameters))));
+      operands += integer && !is_int(s.input[k]) ? fmt::format("const int {} = nearest_int(v{}[i]); ", names[k], s.input[k])
+                  : integer                      ? fmt::format("const int {} = v{}[i]; ", names[k], s.input[k])
+                  : is_int(s.input[k]) ? fmt::format("const float {} = static_cast<float>(v{}[i]); ", names[k], s.input[k])
+                                       : fmt::format("const float {} = v{}[i]; ", names[k], s.input[k]);
+    declare(s.value);
+    const std::string result = integer ? int_expression(s.mode, s.parameters) : float_expression(s.mode, s.parameters);
+    loop(fmt::format("{{ {}v{}[i] = {}; }}", operands, s.value, rounded(type, integer, result)));
     made_[static_cast<std::size_t>(s.value)] = true;
   }
 
@@ -275,16 +196,15 @@ Result<EpiloguePlan> epilogue_of(const FusionChain& c) {
   }
   for (const chain::Store& s : c.stores) {
     const DataType t = c.operands[static_cast<std::size_t>(c.roles[static_cast<std::size_t>(s.role)].operand)].dtype;
-    if (!is_held(t)) return decline(Rule::sm90_types, "an output is " + std::string(name_of(t)));
+    if (!is_output_type(t)) return decline(Rule::sm90_types, "an output is " + std::string(name_of(t)));
   }
-  for (const chain::Step& s : c.steps)
-    if (s.compute != DataType::fp32)
-      return decline(Rule::sm90_epilogue, "step '" + s.name + "' computes in " + std::string(name_of(s.compute)));
   for (const chain::Value& v : c.values) {
-    const bool fits = v.kind == ValueKind::aux ? !slot_name(v.dtype).empty() : v.kind == ValueKind::constant || is_held(v.dtype);
-    if (!fits) return decline(Rule::sm90_epilogue, "tensor '" + v.name + "' is " + std::string(name_of(v.dtype)));
+    if (v.kind != ValueKind::constant && slot_name(v.dtype).empty())
+      return decline(Rule::sm90_epilogue, "tensor '" + v.name + "' is " + std::string(name_of(v.dtype)));
   }
-  const bool plain = c.steps.empty() && c.gemms.size() == 1 && c.stores.size() == 1 && c.reductions.empty();
+  const bool as_summed = (c.gemms[0].accumulate == DataType::int32) ==
+                         (c.values[static_cast<std::size_t>(c.stores[0].value)].dtype == DataType::int32);
+  const bool plain = c.steps.empty() && c.gemms.size() == 1 && c.stores.size() == 1 && c.reductions.empty() && as_summed;
   if (plain) return EpiloguePlan{};
   return Generator(c).run();
 }
@@ -319,7 +239,12 @@ void write_arguments(const EpiloguePlan& plan, const FusionChain& chain, const r
   }
   for (const int role : plan.scalars) {
     const auto operand = static_cast<std::size_t>(chain.roles[static_cast<std::size_t>(role)].operand);
-    put(numeric::to_float(binding.role[role].data, chain.operands[operand].dtype));
+    if (chain.operands[operand].dtype == DataType::int32) {
+      std::memcpy(to, binding.role[role].data, 4);
+      to += 4;
+    } else {
+      put(numeric::to_float(binding.role[role].data, chain.operands[operand].dtype));
+    }
   }
 }
 

@@ -297,9 +297,9 @@ recipe::Requirements requirements_of(const chain::FusionChain& chain, const Kern
          {.k_major = along_k, .modulus = 1, .stride_multiple = piece, .stride_limit = path == Path::tma, .alignment = piece}});
   };
   for (int i = 0; i < roles.a_count; ++i)
-    ask(roles.a[static_cast<std::size_t>(i)], config.a_path, config.a_major == Major::k, config.input);
+    ask(roles.a[static_cast<std::size_t>(i)], config.a_path, config.a_major == Major::k && !config.a_turned, config.input);
   for (int i = 0; i < roles.b_count; ++i)
-    ask(roles.b[static_cast<std::size_t>(i)], config.b_path, config.b_major == Major::k, config.input);
+    ask(roles.b[static_cast<std::size_t>(i)], config.b_path, config.b_major == Major::k && !config.b_turned, config.input);
   ask(roles.d, config.d_path, true, config.output);
   return q;
 }

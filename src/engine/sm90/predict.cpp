@@ -59,7 +59,8 @@ double predict_seconds(const KernelConfig& c, const std::array<std::int64_t, 4>&
   const double k_steps = std::ceil(k / block_k(c)) * 4;
   // One instruction of 64 rows takes N/2 cycles, or the shared-memory port's 16 + N/4.
   const double instruction = std::max(c.block_n / 2.0, 16 + c.block_n / 4.0);
-  const double tile_cycles = c.gemms * c.block_m / 64.0 * instruction * k_steps;
+  const double promotion = c.promoted ? 1.08 : 1.0;
+  const double tile_cycles = c.gemms * c.block_m / 64.0 * instruction * k_steps * promotion;
   const bool pingpong = c.schedule == Schedule::pingpong;
   const double values = 1.0 * c.block_m * c.block_n / (pingpong ? 1 : c.consumers);
   const double drain_cycles = kDrainCyclesPerValue * values / (pingpong ? 2 : 1) + drain * values / (64 * 16);
@@ -67,7 +68,7 @@ double predict_seconds(const KernelConfig& c, const std::array<std::int64_t, 4>&
   const double cycles = pingpong ? waves * std::max(tile_cycles, (tile_cycles + drain_cycles) / 2) + drain_cycles
                                  : waves * (tile_cycles + drain_cycles);
   // Tiles that read much for what they multiply draw power, which takes it from the clock.
-  const double per_flop = bytes_of(c.input) * (1.0 * c.a_count / c.block_n + 1.0 * c.b_count / c.block_m) / (2.0 * c.gemms);
+  const double per_flop = 2.0 * (1.0 * c.a_count / c.block_n + 1.0 * c.b_count / c.block_m) / (2.0 * c.gemms);
   const double tensor = cycles / kClock * (per_flop > 0.014 ? 1.05 : 1.0);
   const double in = bytes_of(c.input) * l * k;
   const double out = bytes_of(c.output) * l * m * n;

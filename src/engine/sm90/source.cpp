@@ -4,8 +4,22 @@
 
 #include <iterator>
 
+#include "engine/sm90/expression.hpp"
+
 namespace verglas::sm90 {
 namespace {
+
+/// As wgmma names it.
+std::string_view wgmma_type(DataType t) {
+  switch (t) {
+    case DataType::fp16: return "f16";
+    case DataType::fp32: return "tf32";
+    case DataType::int8: return "s8";
+    case DataType::fp8_e4m3: return "e4m3";
+    case DataType::fp8_e5m2: return "e5m2";
+    default: return "bf16";
+  }
+}
 
 std::string constants_text(const KernelConfig& c) {
   std::string out = "struct Config {\n";
@@ -23,9 +37,13 @@ std::string constants_text(const KernelConfig& c) {
   add("int", "INPUT_BYTES", bytes_of(c.input));
   add("int", "OUTPUT_BYTES", bytes_of(c.output));
   add("bool", "OUTPUT_BF16", c.output == DataType::bf16);
+  if (bytes_of(c.output) == 1) fmt::format_to(std::back_inserter(out), "  using Output = {};\n", slot_name(c.output));
   add("int", "A_PIECE", piece_bytes(c.a_path));
   add("int", "B_PIECE", piece_bytes(c.b_path));
   add("int", "D_PIECE", piece_bytes(c.d_path));
+  add("bool", "A_TURNED", c.a_turned);
+  add("bool", "B_TURNED", c.b_turned);
+  add("bool", "PROMOTED", c.promoted);
   add("int", "REDUCTIONS", c.reductions);
   add("int", "COLUMN_REDUCTIONS", c.column_reductions);
   add("int", "GEMMS", c.gemms);
@@ -43,27 +61,31 @@ std::string constants_text(const KernelConfig& c) {
 }  // namespace
 
 std::string wgmma_text(const KernelConfig& c) {
-  const int registers = c.block_n / 2, k = 32 / bytes_of(c.input);
-  const std::string type(verglas::name_of(c.input) == "bf16" ? "bf16" : "f16");
+  const int registers = instruction_n(c) / 2, k = 32 / bytes_of(c.input);
+  const bool integer = c.input == DataType::int8;
   // One k-step in units of 16 bytes of the descriptor's address: 32 bytes along a line, or 16 lines.
   const int a_step = c.a_major == Major::k ? 2 : 128, b_step = c.b_major == Major::k ? 2 : 128;
   std::string list, operands;
   for (int i = 0; i < registers; ++i) {
     fmt::format_to(std::back_inserter(list), "{}%{}", i ? "," : "", i);
-    fmt::format_to(std::back_inserter(operands), "{}\"+f\"(d[{}])", i ? "," : "", i);
+    fmt::format_to(std::back_inserter(operands), "{}\"+{}\"(d[{}])", i ? "," : "", integer ? "r" : "f", i);
   }
+  // Signs of both factors, and which of them lie along M or N: only 16-bit types may.
+  std::string immediates = integer ? "" : ", 1, 1";
+  if (bytes_of(c.input) == 2) immediates += fmt::format(", {}, {}", c.a_major == Major::k ? 0 : 1, c.b_major == Major::k ? 0 : 1);
   std::string steps;
   for (int step = 0; step < 4; ++step) {
     fmt::format_to(std::back_inserter(steps),
-                   "        \"wgmma.mma_async.sync.aligned.m64n{}k{}.f32.{}.{} {{{}}}, a{}, b{}, {}, 1, 1, {}, {};\\n\"\n",
-                   c.block_n, k, type, type, list, step, step, step ? "1" : "p", c.a_major == Major::k ? 0 : 1,
-                   c.b_major == Major::k ? 0 : 1);
+                   "        \"wgmma.mma_async.sync.aligned.m64n{}k{}.{}.{}.{} {{{}}}, a{}, b{}, {}{};\\n\"\n", instruction_n(c),
+                   k, integer ? "s32" : "f32", wgmma_type(c.input), wgmma_type(input_of_b(c)), list, step, step, step ? "1" : "p",
+                   immediates);
   }
   // The address is in the low word, and no tile crosses its 14 bits: 32-bit additions.
   return fmt::format(
       "struct Wgmma {{\n"
-      "  using Accumulator = float;\n"
-      "  VG_DEVICE static void multiply(float (&d)[{0}], uint64 a, uint64 b, bool accumulate) {{\n"
+      "  using Accumulator = {8};\n"
+      "  static constexpr int WIDTH = {9};\n"
+      "  VG_DEVICE static void multiply(Accumulator (&d)[{0}], uint64 a, uint64 b, bool accumulate) {{\n"
       "    asm volatile(\n"
       "        \"{{\\n.reg .pred p;\\n.reg .b32 al, ah, bl, bh;\\n.reg .b64 a0, a1, a2, a3, b0, b1, b2, b3;\\n\"\n"
       "        \"setp.ne.b32 p, %{3}, 0;\\nmov.b64 {{al, ah}}, %{1};\\nmov.b64 {{bl, bh}}, %{2};\\n\"\n"
@@ -78,9 +100,10 @@ std::string wgmma_text(const KernelConfig& c) {
       "        : \"l\"(a), \"l\"(b), \"r\"(static_cast<int>(accumulate))\n"
       "        : \"memory\");\n"
       "  }}\n"
-      "  VG_DEVICE static void settle(float (&d)[{0}]) {{ asm volatile(\"\" : {7}::\"memory\"); }}\n"
+      "  VG_DEVICE static void settle(Accumulator (&d)[{0}]) {{ asm volatile(\"\" : {7}::\"memory\"); }}\n"
       "}};\n",
-      registers, registers, registers + 1, registers + 2, a_step, b_step, steps, operands);
+      registers, registers, registers + 1, registers + 2, a_step, b_step, steps, operands, integer ? "int" : "float",
+      instruction_n(c));
 }
 
 std::string kernel_source(const KernelConfig& c, const EpilogueText& epilogue, const std::string& entry) {

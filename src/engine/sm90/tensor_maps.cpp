@@ -49,8 +49,10 @@ MapRequest map_of_input(const KernelConfig& c, const Matrix& x, Major major, int
                         std::int64_t batches) {
   const auto elements = static_cast<std::uint32_t>(kLineBytes / bytes_of(c.input));
   if (major == Major::k) {
-    return request(c.input, x.address, k, rows, x.row_stride, batches, x.batch_stride, elements,
-                   static_cast<std::uint32_t>(block_rows), cuda::CU_TENSOR_MAP_SWIZZLE_128B);
+    MapRequest r = request(c.input, x.address, k, rows, x.row_stride, batches, x.batch_stride, elements,
+                           static_cast<std::uint32_t>(block_rows), cuda::CU_TENSOR_MAP_SWIZZLE_128B);
+    if (c.input == DataType::fp32) r.type = cuda::CU_TENSOR_MAP_DATA_TYPE_TFLOAT32;  // rounds; the tensor cores would cut
+    return r;
   }
   return request(c.input, x.address, rows, k, x.col_stride, batches, x.batch_stride, elements,
                  static_cast<std::uint32_t>(block_k(c)), cuda::CU_TENSOR_MAP_SWIZZLE_128B);
@@ -100,7 +102,7 @@ Path best_path(const Matrix& x, bool contiguous_is_cols, std::int64_t rows, std:
   const std::int64_t inner = contiguous_is_cols ? cols : rows, outer = contiguous_is_cols ? rows : cols;
   const std::int64_t inner_stride = contiguous_is_cols ? x.col_stride : x.row_stride;
   const std::int64_t outer_stride = contiguous_is_cols ? x.row_stride : x.col_stride;
-  const Path element = element_bytes == 4 ? Path::bytes4 : Path::bytes2;
+  const Path element = static_cast<Path>(element_bytes);
   if (inner == 0 || outer == 0) return element;  // nothing to read, and no map has an extent of 0
   if (inner_stride != 1 && inner != 1) return element;
   const std::int64_t outer_bytes = outer == 1 ? 0 : outer_stride * element_bytes;
@@ -115,6 +117,7 @@ Path best_path(const Matrix& x, bool contiguous_is_cols, std::int64_t rows, std:
   if (divides(16)) return in_limits ? Path::tma : Path::bytes16;
   if (divides(8)) return Path::bytes8;
   if (divides(4)) return Path::bytes4;
+  if (divides(2)) return Path::bytes2;
   return element;
 }
 
@@ -129,22 +132,37 @@ Path harder(Path x, Path y) {
   if (x == Path::tma) return y;
   return y == Path::tma ? x : std::min(x, y);
 }
+
+/// How an operand travels, and how it lies in shared memory.
+struct Way {
+  Major major = Major::k;
+  bool turned = false;
+  Path path = Path::tma;
+};
+Way way_of(const Matrix& x, std::int64_t rows, const Problem& p, int bytes) {
+  const Major major = major_of(x, rows, p.k);
+  const Path path = best_path(x, major == Major::k, rows, p.k, p.batches, bytes);
+  if (bytes == 2 || major == Major::k) return {major, false, path};
+  // Only 16-bit types are multiplied as they lie along M or N.
+  const int piece = path == Path::tma ? 16 : piece_bytes(path);
+  return {Major::k, true, bytes == 4 ? (piece == 16 ? Path::bytes16 : Path::bytes4) : piece >= 4 ? Path::bytes4 : Path::bytes1};
+}
 }  // namespace
 
 void fit_operands(KernelConfig& c, const Problem& p) {
   const int in = bytes_of(c.input), out = bytes_of(c.output);
   // Two matrices of one side travel alike: the way of the harder one, and by single elements where their majors differ.
-  const auto fit = [&](const std::array<Matrix, 2>& x, int count, std::int64_t rows, Major& major, Path& path) {
-    major = major_of(x[0], rows, p.k);
-    path = best_path(x[0], major == Major::k, rows, p.k, p.batches, in);
+  const auto fit = [&](const std::array<Matrix, 2>& x, int count, std::int64_t rows, Major& major, bool& turned, Path& path) {
+    Way way = way_of(x[0], rows, p, in);
     for (int i = 1; i < count; ++i) {
-      const Matrix& other = x[static_cast<std::size_t>(i)];
-      path = harder(path, major_of(other, rows, p.k) == major ? best_path(other, major == Major::k, rows, p.k, p.batches, in)
-                                                              : Path::bytes2);
+      const Way other = way_of(x[static_cast<std::size_t>(i)], rows, p, in);
+      const bool alike = other.major == way.major && other.turned == way.turned;
+      way = alike ? Way{way.major, way.turned, harder(way.path, other.path)} : Way{way.major, false, static_cast<Path>(in)};
     }
+    major = way.major, turned = way.turned, path = way.path;
   };
-  fit(p.a, c.a_count, p.m, c.a_major, c.a_path);
-  fit(p.b, c.b_count, p.n, c.b_major, c.b_path);
+  fit(p.a, c.a_count, p.m, c.a_major, c.a_turned, c.a_path);
+  fit(p.b, c.b_count, p.n, c.b_major, c.b_turned, c.b_path);
   c.d_path = best_path(p.d, true, p.m, p.n, p.batches, out);
 }
 

@@ -62,7 +62,7 @@ INSTANTIATE_TEST_SUITE_P(
              "io_failed [file.unknown_key] graph file, /nodes/0/padding: got a key that is not known here, wanted one of op, "
              "name, inputs, "
              "output, compute_data_type, lower_clip, upper_clip, negative_slope, alpha, beta, axis",
-             with_node(R"({"op": "matmul", "inputs": ["x", "x"], "output": "y", "padding": 0})")},
+             with_node(R"({"op": "matmul", "inputs": ["x", "x"], "output": "y", "padding": 0, "fast_accumulation": true})")},
         Case{"KeyTwice", with_tensor(R"({}, {"name": "a", "dim": [1, 2], "name": "b"})"),
              "io_failed [file.duplicate_key] graph file, /tensors/1/name: got it twice, wanted it once",
              with_tensor(R"({}, {"name": "a"})")},

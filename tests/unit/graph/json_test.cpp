@@ -164,6 +164,15 @@ TEST(GraphFile, EveryModeAndParameterIsKept) {
   }
 }
 
+TEST(GraphFile, FastAccumulationIsKept) {
+  for (const bool fast : {false, true}) {
+    Graph g;
+    const Tensor x = g.tensor({.name = "x", .dim = {3, 3}, .stride = {3, 1}});
+    g.matmul(x, x, {}, 0.0, fast);
+    EXPECT_EQ(graph::load(g.to_json()).nodes.at(0).fast_accumulation, fast);
+  }
+}
+
 TEST(GraphFile, ParametersAreWrittenAsTheyWereMeant) {
   Graph g;
   const Tensor x = g.tensor({.name = "x", .dim = {2, 3}, .stride = {3, 1}});

@@ -22,7 +22,7 @@ VG_DEVICE uint32 swizzled(int row, int byte) {
   return static_cast<uint32>(row * WIDTH + (byte ^ mask * 16));
 }
 
-/// One unit into its chunk, rounded once to the type of D.
+/// One unit into its chunk, rounded once to the type of D; words of 4 bytes as they are.
 template <class C, int WIDTH>
 VG_DEVICE void stage_unit(uint32 chunk, int byte, const float (&x)[8]) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
@@ -33,6 +33,14 @@ VG_DEVICE void stage_unit(uint32 chunk, int byte, const float (&x)[8]) {
     } else {
       store_matrices(to, pack_fp16(x[0], x[1]), pack_fp16(x[2], x[3]), pack_fp16(x[4], x[5]), pack_fp16(x[6], x[7]));
     }
+  } else if constexpr (C::OUTPUT_BYTES == 1) {
+    int row = 16 * warp + lane / 4;
+    asm volatile("" : "+r"(row));  // addresses are formed here, and not for the whole tile ahead
+    const int at = byte + lane % 4 * 2;
+    store_shared(chunk + swizzled<WIDTH>(row, at), Piece<2>{C::Output::pack(x[0], x[1])});
+    store_shared(chunk + swizzled<WIDTH>(row + 8, at), Piece<2>{C::Output::pack(x[2], x[3])});
+    store_shared(chunk + swizzled<WIDTH>(row, at + 8), Piece<2>{C::Output::pack(x[4], x[5])});
+    store_shared(chunk + swizzled<WIDTH>(row + 8, at + 8), Piece<2>{C::Output::pack(x[6], x[7])});
   } else {
     const int row = 16 * warp + lane / 4, at = byte + lane % 4 * 8;
     store_shared(chunk + swizzled<WIDTH>(row, at), x[0], x[1]);
@@ -97,6 +105,9 @@ VG_DEVICE void consumer_sync(int consumer) {
   }
 }
 
+VG_DEVICE float as_lane(float x) { return x; }
+VG_DEVICE float as_lane(int x) { return __int_as_float(x); }
+
 /// Drains the accumulators of a tile: chain on units in registers, rounding, staging, store.
 template <class C, class Epilogue>
 class Drain {
@@ -107,7 +118,9 @@ class Drain {
       : p_(p), buffers_(smem + L::STAGING + consumer * C::STORE_BUFFERS * L::CHUNK_BYTES), consumer_(consumer) {}
 
   /// `piece`: this consumer's part of the tile.
-  VG_DEVICE void operator()(float (&acc)[C::GEMMS][L::M_BLOCKS][C::BLOCK_N / 2], Epilogue& epilogue, const TilePiece& piece) {
+  template <class Accumulator>
+  VG_DEVICE void operator()(Accumulator (&acc)[C::GEMMS][L::M_BLOCKS][C::BLOCK_N / 2], Epilogue& epilogue,
+                            const TilePiece& piece) {
     const int batch = piece.batch, row = piece.row, col = piece.col;
     epilogue.begin(piece);
     if constexpr (L::WHOLE_TILE_STAGED) {
@@ -165,7 +178,9 @@ class Drain {
     if (C::D_PIECE == 0) fence_async_proxy();
     consumer_sync(consumer_);
   }
-  VG_DEVICE void fill(uint32 chunk, float (&acc)[C::GEMMS][L::M_BLOCKS][C::BLOCK_N / 2], Epilogue& epilogue, Position at, int c) {
+  template <class Accumulator>
+  VG_DEVICE void fill(uint32 chunk, Accumulator (&acc)[C::GEMMS][L::M_BLOCKS][C::BLOCK_N / 2], Epilogue& epilogue, Position at,
+                      int c) {
     constexpr int UNIT_BYTES = 16 * C::OUTPUT_BYTES;
     const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
     const int width = chunk_width<L>(c), start = chunk_start<L>(c), first = at.col;
@@ -179,7 +194,7 @@ class Drain {
       float x[C::GEMMS][8];
 #pragma unroll
       for (int i = 0; i < 8 * C::GEMMS; ++i) {
-        x[i / 8][i % 8] = acc[i / 8][at.block][8 * u + i % 8];
+        x[i / 8][i % 8] = as_lane(acc[i / 8][at.block][8 * u + i % 8]);
         asm volatile("" : "+f"(x[i / 8][i % 8]));  // nothing of a unit is computed ahead of it
       }
       epilogue.unit(x, {at.batch, at.row, at.col + 16 * u, at.block, u});

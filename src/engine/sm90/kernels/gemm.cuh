@@ -61,9 +61,13 @@ VG_DEVICE void gemm(const Parameters& p, Epilogue epilogue) {
       barrier_wait(L::order(smem, consumer), turn);
       turn ^= 1;
     }
-    multiply_tile<C, Wgmma>(acc, smem, ring, p.k_blocks, first_row_block, [&] {
-      if (C::PINGPONG && threadIdx.x % 32 == 0) barrier_arrive(L::order(smem, consumer ^ 1));
-    });
+    if constexpr (C::PROMOTED) {
+      multiply_tile_promoted<C, Wgmma>(acc, smem, ring, p.k_blocks, first_row_block);
+    } else {
+      multiply_tile<C, Wgmma>(acc, smem, ring, p.k_blocks, first_row_block, [&] {
+        if (C::PINGPONG && threadIdx.x % 32 == 0) barrier_arrive(L::order(smem, consumer ^ 1));
+      });
+    }
     if constexpr (C::PINGPONG) ring.skip(p.k_blocks);
     drain(acc, epilogue,
           {tile.batch, tile.m * (C::PINGPONG ? 1 : C::CONSUMERS) + share, tile.n, tile.m * C::BLOCK_M + 64 * first_row_block,

@@ -26,6 +26,7 @@ struct Layout {
   static constexpr int FULL_CHUNKS = ROW_BYTES / LINE;            // 128 bytes a row
   static constexpr int HALF = ROW_BYTES % LINE / 64;              // then one of 64 and one of 32
   static constexpr int QUARTER = ROW_BYTES % 64 / 32;
+  static_assert(ROW_BYTES % 32 == 0);
   static constexpr int CHUNKS = FULL_CHUNKS + HALF + QUARTER;  // of one row block
   static constexpr bool WHOLE_TILE_STAGED = C::STORE_BUFFERS >= CHUNKS * M_BLOCKS;
   static constexpr int STAGING = STAGE_BYTES * C::STAGES;

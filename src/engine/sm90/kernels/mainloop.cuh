@@ -4,8 +4,38 @@
 
 namespace vg {
 
+/// The same with each k-block summed apart and added in fp32: what the tensor cores keep of an fp8 sum is 14 bits of its largest
+/// term. One set of temporaries, WIDTH columns at a time, and no product in flight while it is added: the other consumer's are.
+template <class C, class Wgmma>
+VG_DEVICE void multiply_tile_promoted(float (&acc)[C::GEMMS][Layout<C>::M_BLOCKS][C::BLOCK_N / 2], uint32 smem,
+                                      Ring<C::STAGES>& ring, int k_blocks, int first_row_block) {
+  using L = Layout<C>;
+  constexpr int PARTS = C::BLOCK_N / Wgmma::WIDTH, PRODUCTS = C::GEMMS * L::M_BLOCKS * PARTS, REGISTERS = Wgmma::WIDTH / 2;
+#pragma unroll
+  for (int i = 0; i < PRODUCTS * REGISTERS; ++i)
+    acc[i / REGISTERS / PARTS / L::M_BLOCKS][i / REGISTERS / PARTS % L::M_BLOCKS][i % (PARTS * REGISTERS)] = 0.0f;
+  for (int k_block = 0; k_block < k_blocks; ++k_block) {
+    barrier_wait(L::full(smem, ring.stage), ring.phase);
+    const uint32 stage = smem + ring.stage * L::STAGE_BYTES;
+#pragma unroll
+    for (int product = 0; product < PRODUCTS; ++product) {
+      const int part = product % PARTS, i = product / PARTS % L::M_BLOCKS, g = product / PARTS / L::M_BLOCKS;
+      const uint32 a = stage + C::gemm_a(g) * L::A_BYTES + (first_row_block + i) * 8192,
+                   b = stage + L::ALL_A_BYTES + C::gemm_b(g) * L::B_BYTES + part * Wgmma::WIDTH * L::LINE;
+      float sum[REGISTERS];
+      Wgmma::multiply(sum, matrix_descriptor(a, 16, 1024), matrix_descriptor(b, 16, 1024), false);
+      wgmma_wait<0>();
+      Wgmma::settle(sum);
+      if (product == PRODUCTS - 1 && threadIdx.x % 32 == 0) barrier_arrive(L::empty(smem, ring.stage));
+#pragma unroll
+      for (int j = 0; j < REGISTERS; ++j) acc[g][i][part * REGISTERS + j] += sum[j];
+    }
+    ring.next();
+  }
+}
+
 /// The sum over k of one tile. `Wgmma` is generated: `multiply` issues fence, the k-steps of one 128-byte k-block, and commit as
-/// one statement; `settle` names every accumulator, so that no use of one moves above the last wait.
+/// one statement, on WIDTH columns; `settle` names every accumulator, so that no use of one moves above the last wait.
 ///   acc   of each product M_BLOCKS row blocks of 64 by BLOCK_N; register i of thread t (w = t / 32, l = t % 32) holds
 ///         row 16w + l/4 + 8(i/2 % 2), column 8(i/4) + 2(l % 4) + i%2
 /// The newest stage stays in flight: stage s is released once the products of stage s + 1 have been issued and those of s are

@@ -41,30 +41,60 @@ struct F16 {
   VG_DEVICE static void store(void* to, float v) { store_u16(to, f16_bits(v)); }
   VG_DEVICE static void store_pair(void* to, float x, float y) { store_u32(to, pack_fp16(x, y)); }
 };
-struct I8 {
+/// Types of one byte: `Type::pack` makes two of them, the first in the low byte.
+template <class Type>
+struct Byte {
   static constexpr int BYTES = 1;
   VG_DEVICE static uint32 load(const void* from, bool in) { return load_byte(from, in); }
+  VG_DEVICE static void store(void* to, float v) { store_u8(to, Type::pack(v, 0.0f) & 0xffu); }
+  VG_DEVICE static void store_pair(void* to, float x, float y) { store_u16(to, Type::pack(x, y)); }
+};
+VG_DEVICE int clamped(int i, int low, int high) { return i < low ? low : i > high ? high : i; }
+VG_DEVICE uint16 two_bytes(int x, int y) { return static_cast<uint16>((x & 0xff) | (y & 0xff) << 8); }
+struct I8 : Byte<I8> {
   VG_DEVICE static float value(uint32 bits) { return static_cast<float>(static_cast<signed char>(bits)); }
+  VG_DEVICE static float round(int i) { return static_cast<float>(clamped(i, -128, 127)); }
+  VG_DEVICE static float round(float f) { return round(nearest_int(f)); }
+  VG_DEVICE static uint16 pack(float x, float y) {
+    return two_bytes(clamped(nearest_int(x), -128, 127), clamped(nearest_int(y), -128, 127));
+  }
 };
-struct U8 {
-  static constexpr int BYTES = 1;
-  VG_DEVICE static uint32 load(const void* from, bool in) { return load_byte(from, in); }
+struct U8 : Byte<U8> {
   VG_DEVICE static float value(uint32 bits) { return static_cast<float>(bits); }
+  VG_DEVICE static float round(int i) { return static_cast<float>(clamped(i, 0, 255)); }
+  VG_DEVICE static float round(float f) { return round(nearest_int(f)); }
+  VG_DEVICE static uint16 pack(float x, float y) {
+    return two_bytes(clamped(nearest_int(x), 0, 255), clamped(nearest_int(y), 0, 255));
+  }
 };
-struct Bool {
-  static constexpr int BYTES = 1;
-  VG_DEVICE static uint32 load(const void* from, bool in) { return load_byte(from, in); }
+struct Bool : Byte<Bool> {
   VG_DEVICE static float value(uint32 bits) { return bits != 0 ? 1.0f : 0.0f; }
+  VG_DEVICE static float round(int i) { return i != 0 ? 1.0f : 0.0f; }
+  VG_DEVICE static float round(float f) { return f != 0.0f ? 1.0f : 0.0f; }
+  VG_DEVICE static uint16 pack(float x, float y) { return two_bytes(x != 0.0f, y != 0.0f); }
 };
+struct E4m3 : Byte<E4m3> {
+  VG_DEVICE static float value(uint32 bits) { return e4m3_to_float(bits); }
+  VG_DEVICE static float round(float f) { return value(pack_e4m3(f, 0.0f)); }
+  VG_DEVICE static uint16 pack(float x, float y) { return pack_e4m3(x, y); }
+};
+struct E5m2 : Byte<E5m2> {
+  VG_DEVICE static float value(uint32 bits) { return e5m2_to_float(bits); }
+  VG_DEVICE static float round(float f) { return value(pack_e5m2(f, 0.0f)); }
+  VG_DEVICE static uint16 pack(float x, float y) { return pack_e5m2(x, y); }
+};
+/// Kept as an integer: what computes in fp32 converts it.
 struct I32 {
   static constexpr int BYTES = 4;
   VG_DEVICE static uint32 load(const void* from, bool in) { return load_word(from, in); }
-  VG_DEVICE static float value(uint32 bits) { return static_cast<float>(static_cast<int>(bits)); }
+  VG_DEVICE static int value(uint32 bits) { return static_cast<int>(bits); }
+  VG_DEVICE static void store(void* to, int v) { store_u32(to, static_cast<uint32>(v)); }
+  VG_DEVICE static void store_pair(void* to, int x, int y) { store_u64(to, static_cast<uint32>(x), static_cast<uint32>(y)); }
 };
 
 /// The operand's values for a unit; nothing is read outside D. ROWS, COLS: it varies along that axis.
-template <class T, bool ROWS, bool COLS>
-VG_DEVICE void load_aux(float (&v)[8], const Aux& aux, const Parameters& p, const Position& at) {
+template <class T, bool ROWS, bool COLS, class Lane>
+VG_DEVICE void load_aux(Lane (&v)[8], const Aux& aux, const Parameters& p, const Position& at) {
   // Opaque, so that addresses are formed here and not for the whole tile ahead.
   int row = at.row, col = at.col;
   asm volatile("" : "+r"(row), "+r"(col));
@@ -104,8 +134,8 @@ VG_DEVICE void load_aux(float (&v)[8], const Aux& aux, const Parameters& p, cons
 }
 
 /// A unit of an output other than the first, rounded once; nothing is written outside D.
-template <class T>
-VG_DEVICE void store_output(const Aux& out, const float (&v)[8], const Parameters& p, const Position& at) {
+template <class T, class Lane>
+VG_DEVICE void store_output(const Aux& out, const Lane (&v)[8], const Parameters& p, const Position& at) {
   int row = at.row, col = at.col;
   asm volatile("" : "+r"(row), "+r"(col));
   char* to = static_cast<char*>(const_cast<void*>(out.address)) +
@@ -135,6 +165,14 @@ VG_DEVICE void store_output(const Aux& out, const float (&v)[8], const Parameter
 
 VG_DEVICE float round_bf16(float f) { return bf16_to_float(bf16_bits(f)); }
 VG_DEVICE float round_f16(float f) { return f16_to_float(f16_bits(f)); }
+
+// Arithmetic of integers wraps.
+VG_DEVICE int add_int(int a, int b) { return static_cast<int>(static_cast<uint32>(a) + static_cast<uint32>(b)); }
+VG_DEVICE int sub_int(int a, int b) { return static_cast<int>(static_cast<uint32>(a) - static_cast<uint32>(b)); }
+VG_DEVICE int mul_int(int a, int b) { return static_cast<int>(static_cast<uint32>(a) * static_cast<uint32>(b)); }
+VG_DEVICE int div_int(int a, int b) { return b == 0 ? 0 : b == -1 ? sub_int(0, a) : a / b; }
+VG_DEVICE int mod_int(int a, int b) { return b == 0 || b == -1 ? 0 : a % b; }
+VG_DEVICE int abs_int(int a) { return a < 0 ? sub_int(0, a) : a; }
 
 // The formulas are those of docs/numerics.md. Comparisons with NaN are false: that is how it goes through.
 VG_DEVICE float max_nan(float a, float b) { return a > b ? a : (b >= a ? b : a + b); }

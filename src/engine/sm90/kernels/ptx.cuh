@@ -139,6 +139,7 @@ VG_DEVICE uint32 load_byte(const void* from, bool in) {
   return v;
 }
 VG_DEVICE void store_u32(void* to, uint32 v) { asm volatile("st.global.u32 [%0], %1;" ::"l"(to), "r"(v) : "memory"); }
+VG_DEVICE void store_u8(void* to, uint32 v) { asm volatile("st.global.u8 [%0], %1;" ::"l"(to), "r"(v) : "memory"); }
 VG_DEVICE void store_u16(void* to, uint16 v) { asm volatile("st.global.u16 [%0], %1;" ::"l"(to), "h"(v) : "memory"); }
 VG_DEVICE void store_u64(void* to, uint32 low, uint32 high) {
   asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(to), "r"(low), "r"(high) : "memory");
@@ -180,6 +181,36 @@ VG_DEVICE uint32 pack_fp16(float low, float high) {
   return out;
 }
 
+/// Two values in two bytes, nearest even and saturating, the first in the low one.
+VG_DEVICE uint16 pack_e4m3(float low, float high) {
+  uint16 out;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(out) : "f"(high), "f"(low));
+  return out;
+}
+VG_DEVICE uint16 pack_e5m2(float low, float high) {
+  uint16 out;
+  asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(out) : "f"(high), "f"(low));
+  return out;
+}
+VG_DEVICE float e4m3_to_float(uint32 byte) {
+  uint32 both;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(both) : "h"(static_cast<uint16>(byte)));
+  return f16_to_float(static_cast<uint16>(both));
+}
+VG_DEVICE float e5m2_to_float(uint32 byte) { return f16_to_float(static_cast<uint16>(byte << 8)); }
+/// Nearest even, saturating; NaN is 0.
+VG_DEVICE int nearest_int(float f) {
+  int i;
+  asm("cvt.rni.s32.f32 %0, %1;" : "=r"(i) : "f"(f));
+  return i;
+}
+/// What the tensor cores keep of an fp32, nearest even.
+VG_DEVICE uint32 tf32_bits(uint32 f) {
+  uint32 t;
+  asm("cvt.rn.tf32.f32 %0, %1;" : "=r"(t) : "f"(__uint_as_float(f)));
+  return t;
+}
+
 /// Four 8x8 matrices of 16-bit values; lane l gives the address of row l % 8 of matrix l / 8.
 VG_DEVICE void store_matrices(uint32 address, uint32 a, uint32 b, uint32 c, uint32 d) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b), "r"(c), "r"(d)
@@ -210,9 +241,13 @@ VG_DEVICE uint32 count_up(uint32* counter, uint32 last) {
   return before;
 }
 
-/// An aligned piece of memory of 2, 4, 8 or 16 bytes, moved by one instruction.
+/// An aligned piece of memory of 1, 2, 4, 8 or 16 bytes, moved by one instruction.
 template <int BYTES>
 struct Piece;
+template <>
+struct Piece<1> {
+  uint8 v;
+};
 template <>
 struct Piece<2> {
   uint16 v;
@@ -235,6 +270,9 @@ struct alignas(BYTES) Parts {
   Piece<ELEMENT> e[BYTES / ELEMENT];
 };
 
+VG_DEVICE void store_shared(uint32 address, Piece<1> x) {
+  asm volatile("st.shared.u8 [%0], %1;" ::"r"(address), "r"(static_cast<uint32>(x.v)) : "memory");
+}
 VG_DEVICE void store_shared(uint32 address, Piece<2> x) {
   asm volatile("st.shared.b16 [%0], %1;" ::"r"(address), "h"(x.v) : "memory");
 }
@@ -247,6 +285,11 @@ VG_DEVICE void store_shared(uint32 address, Piece<8> x) {
 VG_DEVICE void store_shared(uint32 address, Piece<16> x) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x.v[0]), "r"(x.v[1]), "r"(x.v[2]), "r"(x.v[3])
                : "memory");
+}
+VG_DEVICE void load_shared(uint32 address, Piece<1>& x) {
+  uint32 v;
+  asm volatile("ld.shared.u8 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
+  x.v = static_cast<uint8>(v);
 }
 VG_DEVICE void load_shared(uint32 address, Piece<2>& x) {
   asm volatile("ld.shared.b16 %0, [%1];" : "=h"(x.v) : "r"(address) : "memory");

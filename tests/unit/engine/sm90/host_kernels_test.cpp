@@ -66,6 +66,10 @@ Parameters parameters_of(int m, int n) {
   return p;
 }
 
+/// What a thread holds a value of that type in.
+template <class T>
+using LaneOf = decltype(T::value(0));
+
 template <class T, bool ROWS, bool COLS>
 int wrong_loads() {
   const Drawn<T, ROWS, COLS> d;
@@ -80,7 +84,7 @@ int wrong_loads() {
   faults = 0;
   int wrong = 0;
   d.each_position([&](const Position& at) {
-    float v[8];
+    LaneOf<T> v[8];
     load_aux<T, ROWS, COLS>(v, d.aux, p, at);
     for (int i = 0; i < 8; ++i) {
       const int row = at.row + 8 * (i / 2 % 2), col = at.col + 8 * (i / 4) + i % 2;
@@ -94,10 +98,10 @@ template <class T>
 int wrong_stores() {
   const Drawn<T, true, true> d;
   const Parameters p = parameters_of(d.m, d.n);
-  const auto value = [](int batch, int row, int col) { return static_cast<float>((batch * 31 + row * 7 + col) % 64); };
+  const auto value = [](int batch, int row, int col) { return static_cast<LaneOf<T>>((batch * 31 + row * 7 + col) % 64); };
   faults = 0;
   d.each_position([&](const Position& at) {
-    float v[8];
+    LaneOf<T> v[8];
     for (int i = 0; i < 8; ++i) v[i] = value(at.batch, at.row + 8 * (i / 2 % 2), at.col + 8 * (i / 4) + i % 2);
     store_output<T>(d.aux, v, p, at);
   });
@@ -137,7 +141,28 @@ TEST(HostKernels, StoreFurtherOutputsAndNothingElse) {
     EXPECT_EQ(wrong_stores<F32>(), 0);
     EXPECT_EQ(wrong_stores<Bf16>(), 0);
     EXPECT_EQ(wrong_stores<F16>(), 0);
+    EXPECT_EQ(wrong_stores<I8>(), 0);
+    EXPECT_EQ(wrong_stores<U8>(), 0);
+    EXPECT_EQ(wrong_stores<I32>(), 0);
   }
+}
+
+TEST(HostKernels, RoundToBytesAsTheDocsSay) {
+  EXPECT_EQ(I8::round(127.5F), 127);
+  EXPECT_EQ(I8::round(-1000.0F), -128);
+  EXPECT_EQ(I8::round(2.5F), 2);
+  EXPECT_EQ(I8::round(1 << 30), 127);
+  EXPECT_EQ(I8::round(NAN), 0);
+  EXPECT_EQ(U8::round(-3.0F), 0);
+  EXPECT_EQ(U8::round(200), 200);
+  EXPECT_EQ(Bool::round(NAN), 1);
+  EXPECT_EQ(E4m3::round(1000.0F), 448);
+  EXPECT_EQ(E4m3::round(17.0F), 16);
+  EXPECT_EQ(E5m2::round(-INFINITY), -57344);
+  EXPECT_EQ(I8::pack(-1.0F, 3.0F), 0x03ff);
+  EXPECT_EQ(div_int(-2147483647 - 1, -1), -2147483647 - 1);
+  EXPECT_EQ(div_int(7, 0) + mod_int(7, 0) + mod_int(7, -1), 0);
+  EXPECT_EQ(mul_int(1 << 20, 1 << 12), 0);
 }
 
 TEST(HostKernels, FormulasAreThoseOfTheDocs) {

@@ -1,0 +1,277 @@
+// Products of every operand type beside cuBLASLt's in the like setting, through the public API, on one GPU.
+//   verglas_bench_gpu_types FILE [COMMIT [PART OF A CASE [PLANS]]]
+// Random data, operands rotated beyond L2; the first PLANS plans (default 3) and the rival (best of its first eight heuristics)
+// in turn, order reversed each round. Steady: 0.1 s of the contender itself, then a window of 30 ms between two readings of every
+// SM's clock. Util: share of tensor cycles that did useful work, by the rate of the type.
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "cuda/cublaslt_table.hpp"
+#include "device/gpu.hpp"
+#include "numeric/convert.hpp"
+#include "verglas/verglas.hpp"
+
+namespace {
+
+using namespace bench;
+
+constexpr Device kGpu{DeviceType::cuda, 0};
+
+struct Case {
+  std::string name;
+  DataType a, b, compute, out;
+  bool fast = false;
+  double flop_per_cycle = 4096;  ///< of one SM
+};
+const std::vector<Case> kCases = {
+    {"bf16", DataType::bf16, DataType::bf16, DataType::fp32, DataType::bf16, false, 4096},
+    {"tf32", DataType::fp32, DataType::fp32, DataType::tf32, DataType::fp32, false, 2048},
+    {"int8", DataType::int8, DataType::int8, DataType::int32, DataType::int32, false, 8192},
+    {"fp8", DataType::fp8_e4m3, DataType::fp8_e4m3, DataType::fp32, DataType::bf16, false, 8192},
+    {"fp8 fast", DataType::fp8_e4m3, DataType::fp8_e4m3, DataType::fp32, DataType::bf16, true, 8192},
+};
+struct Shape {
+  std::int64_t m, n, k;
+};
+constexpr Shape kShapes[] = {{4096, 4096, 4096}, {8192, 8192, 8192}, {4096, 7168, 2048}, {2048, 4096, 14336}};
+
+cuda::cudaDataType_t rival_type(DataType t) {
+  switch (t) {
+    case DataType::fp32: return cuda::CUDA_R_32F;
+    case DataType::int8: return cuda::CUDA_R_8I;
+    case DataType::int32: return cuda::CUDA_R_32I;
+    case DataType::fp8_e4m3: return cuda::CUDA_R_8F_E4M3;
+    case DataType::fp8_e5m2: return cuda::CUDA_R_8F_E5M2;
+    default: return cuda::CUDA_R_16BF;
+  }
+}
+
+/// D (m, n) = A (m, k) Bᵀ with b (n, k), rows contiguous, by cuBLASLt.
+class Rival {
+ public:
+  Rival(const Gpu& gpu, const cuda::CublasLtTable& lt, const Case& c, const Shape& s)
+      : gpu_(gpu), lt_(lt), workspace_(gpu, kWorkspace), integer_(c.compute == DataType::int32) {
+    ok(lt.cublasLtCreate(&handle_));
+    const auto compute = integer_                      ? cuda::CUBLAS_COMPUTE_32I
+                         : c.compute == DataType::tf32 ? cuda::CUBLAS_COMPUTE_32F_FAST_TF32
+                                                       : cuda::CUBLAS_COMPUTE_32F;
+    ok(lt.cublasLtMatmulDescCreate(&desc_, compute, integer_ ? cuda::CUDA_R_32I : cuda::CUDA_R_32F));
+    set(cuda::CUBLASLT_MATMUL_DESC_TRANSA, std::int32_t{cuda::CUBLAS_OP_T});
+    if (is_fp8(c.a)) set(cuda::CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<std::int8_t>(c.fast));
+    // Column-major words: Dᵀ (n, m) = B (n, k) · A (m, k)ᵀ, each matrix as it lies.
+    const auto layout = [&](cuda::cublasLtMatrixLayout_t& to, DataType t, std::int64_t rows, std::int64_t cols) {
+      ok(lt.cublasLtMatrixLayoutCreate(&to, rival_type(t), static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(cols),
+                                       rows));
+    };
+    layout(b_, c.b, s.k, s.n);
+    layout(a_, c.a, s.k, s.m);
+    layout(d_, c.out, s.n, s.m);
+    cuda::cublasLtMatmulPreference_t preference = nullptr;
+    ok(lt.cublasLtMatmulPreferenceCreate(&preference));
+    const std::uint64_t bytes = kWorkspace;
+    ok(lt.cublasLtMatmulPreferenceSetAttribute(preference, cuda::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof bytes));
+    cuda::cublasLtMatmulHeuristicResult_t found[8] = {};
+    int count = 0;
+    ok(lt.cublasLtMatmulAlgoGetHeuristic(handle_, desc_, b_, a_, d_, d_, preference, 8, found, &count));
+    lt.cublasLtMatmulPreferenceDestroy(preference);
+    for (int i = 0; i < count; ++i)
+      if (found[i].state == cuda::CUBLAS_STATUS_SUCCESS) algorithms_.push_back(found[i].algo);
+    if (algorithms_.empty()) throw std::runtime_error("cuBLASLt has no algorithm for this product");
+  }
+  ~Rival() {
+    for (const auto layout : {a_, b_, d_}) lt_.cublasLtMatrixLayoutDestroy(layout);
+    lt_.cublasLtMatmulDescDestroy(desc_);
+    lt_.cublasLtDestroy(handle_);
+  }
+  Rival(const Rival&) = delete;
+  Rival& operator=(const Rival&) = delete;
+
+  void launch(std::uint64_t a, std::uint64_t b, std::uint64_t d) const {
+    const float one = 1, zero = 0;
+    const std::int32_t one_i = 1, zero_i = 0;
+    const void* alpha = integer_ ? static_cast<const void*>(&one_i) : &one;
+    const void* beta = integer_ ? static_cast<const void*>(&zero_i) : &zero;
+    ok(lt_.cublasLtMatmul(handle_, desc_, alpha, reinterpret_cast<void*>(b), b_, reinterpret_cast<void*>(a), a_, beta,
+                          reinterpret_cast<void*>(d), d_, reinterpret_cast<void*>(d), d_, &algorithms_[best_],
+                          reinterpret_cast<void*>(workspace_.address()), kWorkspace, gpu_.stream));
+  }
+  template <class Time>
+  void pick(Time&& time) {
+    std::vector<double> best(algorithms_.size(), 1e300);
+    for (int round = 0; round < 2; ++round)
+      for (best_ = 0; best_ < algorithms_.size(); ++best_) best[best_] = std::min(best[best_], time());
+    best_ = static_cast<std::size_t>(std::min_element(best.begin(), best.end()) - best.begin());
+  }
+
+ private:
+  static constexpr std::size_t kWorkspace = 64 << 20;
+  void ok(cuda::cublasStatus_t s) const {
+    if (s != cuda::CUBLAS_STATUS_SUCCESS) throw std::runtime_error(fmt::format("cuBLASLt: {}", lt_.cublasLtGetStatusName(s)));
+  }
+  template <class T>
+  void set(cuda::cublasLtMatmulDescAttributes_t attribute, T value) const {
+    ok(lt_.cublasLtMatmulDescSetAttribute(desc_, attribute, &value, sizeof value));
+  }
+  const Gpu& gpu_;
+  const cuda::CublasLtTable& lt_;
+  DeviceMemory workspace_;
+  bool integer_;
+  cuda::cublasLtHandle_t handle_ = nullptr;
+  cuda::cublasLtMatmulDesc_t desc_ = nullptr;
+  cuda::cublasLtMatrixLayout_t a_ = nullptr, b_ = nullptr, d_ = nullptr;
+  std::vector<cuda::cublasLtMatmulAlgo_t> algorithms_;
+  std::size_t best_ = 0;
+};
+
+/// Random values of a type: normal, or all of int8.
+std::vector<char> noise(DataType t) {
+  constexpr std::size_t kCount = 1'048'573;  // a prime: no row of any matrix repeats the one before
+  std::mt19937_64 g(7);
+  std::normal_distribution<float> normal;
+  std::vector<char> bytes(kCount * static_cast<std::size_t>(bytes_of(t)));
+  for (std::size_t i = 0; i < kCount; ++i)
+    numeric::from_float(t == DataType::int8 ? static_cast<float>(static_cast<std::int8_t>(g())) : normal(g),
+                        bytes.data() + i * static_cast<std::size_t>(bytes_of(t)), t);
+  return bytes;
+}
+
+struct Operands {
+  std::vector<DeviceMemory> a, b, d;
+  Operands(const Gpu& gpu, const Case& c, const Shape& s) {
+    const auto bytes = [](std::int64_t x, std::int64_t y, DataType t) { return static_cast<std::size_t>(x * y * bytes_of(t)); };
+    const std::vector<char> values = noise(c.a);
+    const auto fill = [&](DeviceMemory& m, std::size_t shift) {
+      shift = shift * 4096 % values.size();
+      for (std::size_t at = 0; at < m.bytes(); shift = 0) {
+        const std::size_t count = std::min(m.bytes() - at, values.size() - shift);
+        m.upload(values.data() + shift, count, at);
+        at += count;
+      }
+    };
+    const std::size_t set = bytes(s.m, s.k, c.a) + bytes(s.n, s.k, c.b);
+    const std::size_t sets = std::max<std::size_t>(2, 2 * static_cast<std::size_t>(gpu.l2_bytes) / set + 1);
+    for (std::size_t i = 0; i < sets; ++i) {
+      fill(a.emplace_back(gpu, bytes(s.m, s.k, c.a)), 2 * i + 1);
+      fill(b.emplace_back(gpu, bytes(s.n, s.k, c.b)), 2 * i + 2);
+      d.emplace_back(gpu, bytes(s.m, s.n, c.out));
+    }
+  }
+};
+
+struct Contender {
+  std::string name;
+  std::function<void(std::size_t)> launch;
+  std::size_t next = 0;
+  std::vector<double> us{}, util{}, mhz{};
+  double different = 0;  ///< elements of D that differ from the rival's, percent
+};
+
+nlohmann::json measure(const Gpu& gpu, const ClockProbe& probe, const cuda::CublasLtTable& lt, const Case& c, const Shape& s,
+                       std::size_t plans) {
+  const Operands o(gpu, c, s);
+  Rival rival(gpu, lt, c, s);
+  Graph g;
+  const Tensor a = g.tensor({.name = "a", .dim = {s.m, s.k}, .stride = {s.k, 1}, .data_type = c.a});
+  const Tensor b = g.tensor({.name = "b", .dim = {s.k, s.n}, .stride = {1, s.k}, .data_type = c.b});
+  g.matmul(a, b, {.compute_data_type = c.compute}, 0.0, c.fast).set_output(true).set_data_type(c.out);
+  const PlanList list = g.plans({.device = kGpu, .deselect_engines = {"cpu", "cublaslt"}});
+  if (list.size() == 0) throw std::runtime_error(list.unsupported_text());
+  std::vector<CompiledPlan> compiled;
+  for (std::size_t i = 0; i < std::min(plans, list.size()); ++i) compiled.push_back(list.compile(i));
+
+  std::vector<Contender> all;
+  all.push_back({"cublaslt", [&](std::size_t i) { rival.launch(o.a[i].address(), o.b[i].address(), o.d[i].address()); }});
+  for (const CompiledPlan& plan : compiled)
+    all.push_back({plan.name(), [&](std::size_t i) {
+                     void* buffers[] = {reinterpret_cast<void*>(o.a[i].address()), reinterpret_cast<void*>(o.b[i].address()),
+                                        reinterpret_cast<void*>(o.d[i].address())};
+                     if (!plan.execute(buffers, {gpu.stream}).ok()) throw std::runtime_error(plan.name() + " refused its call");
+                   }});
+  const auto burst = [&](Contender& x, int count) {
+    for (int i = 0; i < count; ++i) x.launch(x.next++ % o.a.size());
+  };
+  const auto mean_us = [&](Contender& x, int count) { return gpu.time_us([&] { burst(x, count); }) / count; };
+  rival.pick([&] { return mean_us(all[0], std::max(8, static_cast<int>(3e4 / mean_us(all[0], 4)))); });
+
+  std::vector<std::uint8_t> want;
+  for (Contender& x : all) {
+    gpu.ok(gpu.driver.cuMemsetD8Async(o.d[0].address(), 0xFF, o.d[0].bytes(), gpu.stream));
+    x.launch(0);
+    gpu.synchronize();
+    const auto got = o.d[0].download<std::uint8_t>();
+    if (want.empty()) want = got;
+    const auto size = static_cast<std::size_t>(bytes_of(c.out));
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < got.size(); i += size) count += !std::equal(&got[i], &got[i] + size, &want[i]);
+    x.different = 100.0 * static_cast<double>(count * size) / static_cast<double>(got.size());
+  }
+  const double flop = 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
+  for (int round = 0; round < 4; ++round)
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      Contender& x = all[round % 2 ? all.size() - 1 - i : i];
+      const double estimate = mean_us(x, 8);
+      burst(x, std::max(4, static_cast<int>(1e5 / estimate)));
+      const int count = std::max(8, static_cast<int>(3e4 / estimate));
+      probe.read(0);
+      x.us.push_back(mean_us(x, count));
+      probe.read(1);
+      const ClockProbe::Span span = probe.span();
+      x.util.push_back(100 * flop * count / (c.flop_per_cycle * gpu.sm_count * span.cycles));
+      x.mhz.push_back(1e3 * span.cycles / span.ns);
+    }
+  nlohmann::json records = nlohmann::json::array();
+  const double rival_us = median_of(all[0].us);
+  for (const Contender& x : all) {
+    const double us = median_of(x.us);
+    const std::string name = fmt::format("{} {}x{}x{}", c.name, s.m, s.n, s.k);
+    fmt::print("{:<26} {:<60} {:8.1f} us {:7.1f} TFLOP/s util {:5.1f} {:5.0f} MHz ratio {:.3f}, {:.3f}% differ\n", name, x.name,
+               us, flop / us * 1e-6, median_of(x.util), median_of(x.mhz), rival_us / us, x.different);
+    if (&x == &all[0]) continue;
+    records.push_back({{"suite", "gpu_types.steady"},
+                       {"case", name},
+                       {"ours_us", us},
+                       {"rival", "cublaslt best of 8"},
+                       {"rival_us", rival_us},
+                       {"ratio", rival_us / us},
+                       {"plan", x.name},
+                       {"util_percent", median_of(x.util)},
+                       {"sm_mhz", median_of(x.mhz)},
+                       {"different_percent", x.different}});
+  }
+  std::fflush(stdout);
+  return records;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 2) {
+    fmt::print(stderr, "verglas_bench_gpu_types FILE [COMMIT [PART OF A CASE [PLANS]]]\n");
+    return 2;
+  }
+  try {
+    const std::string part = argc > 3 ? argv[3] : "";
+    const std::size_t plans = argc > 4 ? std::strtoul(argv[4], nullptr, 10) : 3;
+    const Gpu gpu;
+    const ClockProbe probe(gpu);
+    const auto lt = cuda::cublaslt();
+    if (!lt) throw std::runtime_error(lt.error().text);
+    nlohmann::json file = {{"device", gpu.name},
+                           {"driver", gpu.driver.version},
+                           {"cublaslt", (*lt)->version},
+                           {"commit", argc > 2 ? argv[2] : ""},
+                           {"command", "verglas_bench_gpu_types"},
+                           {"records", nlohmann::json::array()}};
+    for (const Case& c : kCases)
+      for (const Shape& s : kShapes) {
+        if (fmt::format("{} {}x{}x{}", c.name, s.m, s.n, s.k).find(part) == std::string::npos) continue;
+        for (auto& r : measure(gpu, probe, **lt, c, s, plans)) file["records"].push_back(std::move(r));
+        std::ofstream(argv[1]) << file.dump(1) << '\n';
+      }
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "{}\n", e.what());
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,56 @@
+#include "refusal.hpp"
+#include "verglas/verglas.hpp"
+
+// Rules sm90.*: what the Hopper engine does not serve, and the nearest that it does. Without a device it declines for want of
+// one.
+namespace {
+
+using namespace verglas;
+
+/// The rule and words of the Hopper engine; the rule alone where it would serve the graph if a device were here.
+std::string said_by_sm90(Graph& g) {
+  const PlanList plans = g.plans({.device = {DeviceType::cuda, 0}});
+  for (const DeclineRecord& d : plans.declines())
+    if (d.engine == "sm90") return d.rule.starts_with("sm90.") && d.rule != "sm90.device" ? d.rule + " " + d.text : "";
+  return {};
+}
+
+struct Types {
+  DataType a = DataType::bf16, b = DataType::bf16, compute = DataType::fp32, out = DataType::bf16;
+};
+std::string said_of(const Types& t) {
+  Graph g;
+  const Tensor a = g.tensor({.name = "a", .dim = {32, 64}, .stride = {64, 1}, .data_type = t.a});
+  const Tensor b = g.tensor({.name = "b", .dim = {64, 32}, .stride = {1, 64}, .data_type = t.b});
+  g.matmul(a, b, {.compute_data_type = t.compute}).set_output(true).set_data_type(t.out);
+  return said_by_sm90(g);
+}
+
+REFUSES(sm90_types) {
+  using enum DataType;
+  EXPECT_EQ(said_of({fp32, fp32, fp32, fp32}),
+            "sm90.types a 'a' is fp32 and is summed in fp32; the tensor cores multiply it as tf32");
+  EXPECT_EQ(said_of({fp32, fp32, tf32, fp32}), "");
+  EXPECT_EQ(said_of({bf16, bf16, fp32, fp8_e8m0}), "sm90.types an output is fp8_e8m0");
+  for (const DataType out : {fp32, fp16, bf16, int32, int8, uint8, boolean, fp8_e4m3, fp8_e5m2})
+    EXPECT_EQ(said_of({int8, int8, int32, out}), "") << name_of(out);
+  for (const DataType a : {fp8_e4m3, fp8_e5m2})
+    for (const DataType b : {fp8_e4m3, fp8_e5m2}) EXPECT_EQ(said_of({a, b, fp32, bf16}), "");
+}
+
+std::string said_of_two(DataType b, DataType second) {
+  Graph g;
+  const Tensor a = g.tensor({.name = "a", .dim = {32, 64}, .stride = {64, 1}, .data_type = DataType::fp8_e4m3});
+  const Tensor x = g.tensor({.name = "b", .dim = {64, 32}, .stride = {1, 64}, .data_type = b});
+  const Tensor y = g.tensor({.name = "b2", .dim = {64, 32}, .stride = {1, 64}, .data_type = second});
+  const Tensor first = g.matmul(a, x);
+  g.mul(first, g.matmul(a, y)).set_output(true);
+  return said_by_sm90(g);
+}
+
+TEST(Sm90Types, TwoProductsHaveOneTypeOnEachSide) {
+  EXPECT_EQ(said_of_two(DataType::fp8_e5m2, DataType::fp8_e4m3), "sm90.types b 'b2' is fp8_e4m3, b 'b' is fp8_e5m2");
+  EXPECT_EQ(said_of_two(DataType::fp8_e5m2, DataType::fp8_e5m2), "");
+}
+
+}  // namespace
