@@ -17,6 +17,7 @@ WARM_US, WINDOW_US, REST_S, GRAPH_US = 1e5, 3e4, 0.02, 2e3
 WINDOWS = 4
 LIMITED_MHZ, SETTLE_US = 1550, 3e5  # below that clock power is the limit, which takes longer to settle
 SHORT_LAUNCHES, SHORT_US = 4, 100
+ONCE = {"eager", "triton", "torch.compile"}  # in steady state by the windows of one round, to save time
 
 
 class Failed(RuntimeError):
@@ -155,8 +156,11 @@ def short(device: Device, c: Contender) -> None:
 
 
 def compare(device: Device, contenders: list[Contender], rounds: int) -> None:
-    """All in turn, the order reversed each round: steady state first, then short runs, three times as often."""
-    for measure, times in ((steady, rounds), (short, 3 * rounds)):
-        for r in range(times):
-            for c in contenders if r % 2 == 0 else reversed(contenders):
-                measure(device, c)
+    """All in turn, the order reversed each round: steady state, then short runs, three times as often."""
+    for r in range(rounds):
+        for c in contenders if r % 2 == 0 else reversed(contenders):
+            if r == 0 or c.name not in ONCE:
+                steady(device, c)
+    for r in range(3 * rounds):
+        for c in contenders if r % 2 == 0 else reversed(contenders):
+            short(device, c)

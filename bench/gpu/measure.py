@@ -47,6 +47,19 @@ def cases(only: str) -> Iterator[tuple[str, graphs.Case]]:
                 yield "flavors", case
 
 
+def in_order(all_: list[tuple[str, graphs.Case]], rivals: list[str]) -> Iterator[tuple[str, graphs.Case, list[str]]]:
+    """What matters most first, and torch.compile last, which takes many seconds a case."""
+    of = {"products": ("cublaslt", "eager", "triton"), "flavors": ("plain", "eager")}
+    parts = [[i for i in all_ if i[0] == "products" and i[1].type == "bf16"], [i for i in all_ if i[0] == "flavors"]]
+    parts.append([i for i in all_ if i not in parts[0] and i not in parts[1]])
+    for part in parts:
+        for suite, case in part:
+            yield suite, case, [r for r in rivals if r in of[suite]]
+    if "torch.compile" in rivals:
+        for suite, case in parts[1] + parts[0]:
+            yield suite, case, ["torch.compile"]
+
+
 class Operands:
     """Tensors of a plan's operands in several sets, inputs random, outputs poisoned."""
 
@@ -113,7 +126,9 @@ def estimate_us(case: graphs.Case, operands: Operands) -> float:
     return 2 + 1e6 * max(case.flop / (FLOP_A_CLOCK[case.type] * 132 * 1.3e9), operands.bytes / 4e12)
 
 
-def contenders_of(device: Device, suite: str, case: graphs.Case, operands: Operands, ours: int, options) -> list[Contender]:
+def contenders_of(
+    device: Device, suite: str, case: graphs.Case, operands: Operands, ours: int, plans: int, rivals
+) -> list[Contender]:
     sets = operands.of([o["name"] for o in operands.about["operands"]])
     all_ = [Contender("ours", device.launcher(ours, sets), operands.about["plan"])]
     all_[0].launch(0)
@@ -136,7 +151,7 @@ def contenders_of(device: Device, suite: str, case: graphs.Case, operands: Opera
 
     capture(device, all_[0], len(sets), estimate_us(case, operands))
     add("ours again", lambda: Contender("ours again", device.launcher(ours, sets)))
-    for index in range(1, options.plans):
+    for index in range(1, plans):
 
         def further(index: int = index) -> Contender:
             number, about = device.plan(case.graph, index)
@@ -145,15 +160,15 @@ def contenders_of(device: Device, suite: str, case: graphs.Case, operands: Opera
         add(f"plan {index}", further)
     inputs = operands.of(case.inputs)
     if suite == "products":
-        if "cublaslt" in options.rivals:
+        if "cublaslt" in rivals:
             add("cublaslt", lambda: cublaslt_contender(device, case, operands))
-        if "eager" in options.rivals:
+        if "eager" in rivals:
             if case.type == "int8":
                 add("eager", lambda: Contender("eager", lambda i: case.eager(*inputs[i])))
             else:
                 outputs = operands.of(["d"])
                 add("eager", lambda: Contender("eager", lambda i: torch.matmul(*inputs[i], out=outputs[i][0])))
-        if "triton" in options.rivals and case.type in ("bf16", "fp16"):
+        if "triton" in rivals and case.type in ("bf16", "fp16"):
             add("triton", lambda: triton_contender(device, case, operands))
     else:
         plain = graphs.product("bf16", 1, case.m, case.n * case.products, case.k)
@@ -163,10 +178,11 @@ def contenders_of(device: Device, suite: str, case: graphs.Case, operands: Opera
             own = Operands(device, about)
             return Contender("plain", device.launcher(number, own.of([o["name"] for o in about["operands"]])), about["plan"])
 
-        add("plain", plain_contender)
-        if "eager" in options.rivals:
+        if "plain" in rivals:
+            add("plain", plain_contender)
+        if "eager" in rivals:
             add("eager", lambda: Contender("eager", lambda i: case.eager(*inputs[i])))
-    if "compile" in options.rivals:
+    if "torch.compile" in rivals:
 
         def compiled_contender() -> Contender:
             torch._dynamo.reset()
@@ -230,14 +246,13 @@ def main() -> int:
     parser.add_argument("build", type=Path)
     parser.add_argument("file", type=Path)
     parser.add_argument("--only", default="", help="cases with this in `products TYPE MxNxK` or `flavors MxNxK NAME`")
-    parser.add_argument("--rivals", default="cublaslt,eager,triton,compile", type=lambda s: s.split(","))
+    parser.add_argument("--rivals", default="cublaslt,plain,eager,triton,torch.compile", type=lambda s: s.split(","))
     parser.add_argument("--seconds", type=float, default=float(os.environ.get("VERGLAS_SECONDS", "1e9")))
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--plans", type=int, default=1, help="how many of our plans, best first, are measured")
     parser.add_argument("--commit", default="unknown")
     options = parser.parse_args()
     start = time.monotonic()
-    todo = list(cases(options.only))
     device = Device(options.build / "bench/libverglas_bench_gpu_contenders.so")
     result = {"benchmark": "bench/gpu/measure"} | device.about | {"torch": torch.__version__, "commit": options.commit}
     result |= {"command": "bench/gpu/measure.py BUILD_FOLDER FILE", "records": [], "declined": {}}
@@ -247,9 +262,11 @@ def main() -> int:
     if options.file.is_file() and (old := json.loads(options.file.read_text(encoding="utf-8")))["commit"] == options.commit:
         result |= {"records": old["records"], "declined": old["declined"]}
     done = {(r["suite"].split(".")[0], r["case"], r["rival"]) for r in result["records"]}
-    marks = {"compile": "torch.compile"}
-    todo = [(s, c) for s, c in todo if any((s, c.name, marks.get(r, r)) not in done for r in options.rivals)]
-
+    todo = [
+        (suite, case, rivals)
+        for suite, case, rivals in in_order(list(cases(options.only)), options.rivals)
+        if any((suite, case.name, r) not in done for r in rivals)
+    ]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:  # into the cache, all at once
 
         def ahead(case: graphs.Case) -> None:
@@ -259,11 +276,11 @@ def main() -> int:
                 except Failed:
                     return
 
-        list(pool.map(lambda item: ahead(item[1]), todo))
+        list(pool.map(ahead, {case.graph: case for _, case, _ in todo}.values()))
     device.clear()
     print(f"compiled after {time.monotonic() - start:.1f} s", flush=True)
     longest = 0.0
-    for suite, case in todo:
+    for suite, case, rivals in todo:
         before = time.monotonic()
         if before - start + longest > options.seconds:
             print(f"{suite} {case.name}: no time left")
@@ -271,7 +288,7 @@ def main() -> int:
         try:
             ours, about = device.plan(case.graph)
             operands = Operands(device, about)
-            all_ = contenders_of(device, suite, case, operands, ours, options)
+            all_ = contenders_of(device, suite, case, operands, ours, options.plans, rivals)
             compare(device, all_, options.rounds)
             fresh = records_of(suite, case, all_, operands, device.about)
             new = {(r["suite"], r["case"], r["rival"]) for r in fresh}
