@@ -1,13 +1,5 @@
 #include "engine/sm90/scratch.hpp"
 
-#include <unistd.h>
-
-#include <algorithm>
-#include <new>
-#include <utility>
-
-#include "cuda/context.hpp"
-
 namespace verglas::sm90 {
 namespace {
 
@@ -36,73 +28,6 @@ ScratchNeed scratch_need(const KernelConfig& c, std::span<const chain::Reduction
     need.counters += round_up(groups * sizeof(std::uint32_t));
   }
   return need;
-}
-
-ScratchPool::ScratchPool(const cuda::DriverTable& driver, cuda::CUcontext context)
-    : driver_(driver), context_(context), process_(::getpid()) {}
-
-ScratchPool::~ScratchPool() {
-  Node* first = first_.load(std::memory_order_acquire);
-  if (first != nullptr && process_ == ::getpid() && driver_.cuCtxPushCurrent(context_) == cuda::CUDA_SUCCESS) {
-    const cuda::RelaxedCapture relaxed(driver_);
-    for (const Node* n = first; n != nullptr; n = n->next) driver_.cuMemFree(n->memory.partials);
-    cuda::CUcontext popped = nullptr;
-    driver_.cuCtxPopCurrent(&popped);
-  }
-  while (first != nullptr) delete std::exchange(first, first->next);
-}
-
-cuda::CUresult ScratchPool::find(cuda::CUstream stream, const ScratchNeed& need, Scratch& scratch) noexcept {
-  unsigned long long id = 0;
-  std::uint64_t capture = 0;
-  cuda::CUstreamCaptureStatus status = cuda::CU_STREAM_CAPTURE_STATUS_NONE;
-  if (const auto code = driver_.cuStreamGetCaptureInfo(stream, &status, &capture, nullptr, nullptr, nullptr, nullptr);
-      code != cuda::CUDA_SUCCESS)
-    return code;
-  if (status == cuda::CU_STREAM_CAPTURE_STATUS_NONE) {
-    capture = 0;
-    // The number and not the handle, which a later stream may get. A stream that is captured must not be asked.
-    if (const auto code = driver_.cuStreamGetId(stream, &id); code != cuda::CUDA_SUCCESS) return code;
-  } else {
-    id = reinterpret_cast<std::uintptr_t>(stream);
-  }
-  for (const Node* n = first_.load(std::memory_order_acquire); n != nullptr; n = n->next)
-    if (n->stream == id && n->capture == capture && n->holds.partials >= need.partials && n->holds.counters >= need.counters) {
-      scratch = n->memory;
-      return cuda::CUDA_SUCCESS;
-    }
-  return add(id, capture, need, scratch);
-}
-
-cuda::CUresult ScratchPool::add(std::uint64_t stream, std::uint64_t capture, const ScratchNeed& need, Scratch& scratch) noexcept {
-  auto* const node = new (std::nothrow) Node{stream, capture, need, {}, nullptr};
-  if (node == nullptr) return cuda::CUDA_ERROR_OUT_OF_MEMORY;
-  // Room for what an earlier piece of the stream held, so that calls of two sizes do not take turns in allocating.
-  for (const Node* n = first_.load(std::memory_order_acquire); n != nullptr; n = n->next)
-    if (n->stream == stream && n->capture == capture) {
-      node->holds.partials = std::max(node->holds.partials, n->holds.partials);
-      node->holds.counters = std::max(node->holds.counters, n->holds.counters);
-    }
-  // Nothing here is recorded: the stream that clears is one of its own.
-  const cuda::RelaxedCapture relaxed(driver_);
-  cuda::CUdeviceptr memory = 0;
-  cuda::CUstream own = nullptr;
-  cuda::CUresult code = driver_.cuMemAlloc(&memory, node->holds.partials + node->holds.counters);
-  if (code == cuda::CUDA_SUCCESS) code = driver_.cuStreamCreate(&own, cuda::kStreamNonBlocking);
-  if (code == cuda::CUDA_SUCCESS) code = driver_.cuMemsetD8Async(memory + node->holds.partials, 0, node->holds.counters, own);
-  if (code == cuda::CUDA_SUCCESS) code = driver_.cuStreamSynchronize(own);
-  if (own != nullptr) driver_.cuStreamDestroy(own);
-  if (code != cuda::CUDA_SUCCESS && memory != 0) driver_.cuMemFree(memory);
-  if (code != cuda::CUDA_SUCCESS) {
-    delete node;
-    return code;
-  }
-  node->memory = {memory, memory + node->holds.partials};
-  scratch = node->memory;
-  const std::lock_guard lock(adding_);
-  node->next = first_.load(std::memory_order_relaxed);
-  first_.store(node, std::memory_order_release);
-  return cuda::CUDA_SUCCESS;
 }
 
 }  // namespace verglas::sm90

@@ -1,12 +1,10 @@
 #pragma once
 #include <array>
-#include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <span>
 
 #include "chain/chain.hpp"
-#include "cuda/driver_table.hpp"
+#include "cuda/stream_memory.hpp"
 #include "engine/sm90/configuration.hpp"
 
 namespace verglas::sm90 {
@@ -30,33 +28,21 @@ struct Scratch {
   std::uint64_t partials = 0, counters = 0;
 };
 
-/// The scratch of a plan: one piece for each stream, and for each capture, since a graph is replayed beside the stream that it
-/// was captured from. Memory is allocated when a stream is first seen or needs more, also during a capture, and freed with the
-/// plan. Finding what is there takes no lock.
+/// The scratch of a plan, a piece for each stream and capture.
 class ScratchPool {
  public:
-  ScratchPool(const cuda::DriverTable& driver, cuda::CUcontext context);
-  ~ScratchPool();
-  ScratchPool(const ScratchPool&) = delete;
-  ScratchPool& operator=(const ScratchPool&) = delete;
+  ScratchPool(const cuda::DriverTable& driver, cuda::CUcontext context) : pool_(driver, context) {}
 
   /// The calling thread's current context is the plan's.
-  cuda::CUresult find(cuda::CUstream stream, const ScratchNeed& need, Scratch& scratch) noexcept;
+  cuda::CUresult find(cuda::CUstream stream, const ScratchNeed& need, Scratch& scratch) noexcept {
+    cuda::StreamMemory memory;
+    const cuda::CUresult code = pool_.find(stream, {need.partials, need.counters}, memory);
+    scratch = {memory.plain, memory.zeroed};
+    return code;
+  }
 
  private:
-  struct Node {
-    std::uint64_t stream, capture;
-    ScratchNeed holds;
-    Scratch memory;
-    Node* next;
-  };
-  cuda::CUresult add(std::uint64_t stream, std::uint64_t capture, const ScratchNeed& need, Scratch& scratch) noexcept;
-
-  const cuda::DriverTable& driver_;
-  cuda::CUcontext context_;
-  int process_;                        // a child of fork() must not touch the parent's driver
-  std::atomic<Node*> first_{nullptr};  ///< newest first: a larger piece of a stream shadows its smaller ones, which may be in use
-  std::mutex adding_;
+  cuda::StreamMemoryPool pool_;
 };
 
 }  // namespace verglas::sm90
