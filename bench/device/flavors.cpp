@@ -106,7 +106,7 @@ class Contender {
     Graph g;
     const Tensor a = dense(g, "a", m, k), b = g.tensor({.name = "b", .dim = {k, n}, .stride = {1, k}});
     f.describe(g, a, b);
-    return g.compile({.device = kGpu, .deselect_engines = {"cpu"}});
+    return g.compile({.device = kGpu, .deselect_engines = {"cpu", "cublaslt"}});
   }
   void burst(int count) {
     for (int i = 0; i < count; ++i) plan_.run(calls_[next_++ % kSets], {gpu_.stream});

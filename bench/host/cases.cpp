@@ -73,7 +73,9 @@ CompiledPlan checks_only(int operands) {
   return CompiledPlan(std::move(state));
 }
 
-CompiledPlan sm90_plan(int operands) { return describe(operands).plans({.device = kGpu, .deselect_engines = {"cpu"}}).compile(); }
+CompiledPlan sm90_plan(int operands) {
+  return describe(operands).plans({.device = kGpu, .deselect_engines = {"cpu", "cublaslt"}}).compile();
+}
 
 /// As declared but for M; nobody dereferences the addresses.
 std::vector<TensorView> pack(const CompiledPlan& plan, std::int64_t m, std::uintptr_t base) {

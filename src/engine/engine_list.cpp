@@ -1,13 +1,14 @@
 #include <array>
 
 #include "engine/cpu/engine.hpp"
+#include "engine/cublaslt/engine.hpp"
 #include "engine/engine.hpp"
 #include "engine/sm90/engine.hpp"
 
 namespace verglas::engine {
 
 std::span<const Engine* const> engine_list() noexcept {
-  static const std::array<const Engine*, 2> engines{&sm90::engine(), &cpu::engine()};
+  static const std::array<const Engine*, 3> engines{&sm90::engine(), &cublaslt::engine(), &cpu::engine()};
   return engines;
 }
 

@@ -75,9 +75,13 @@ std::shared_ptr<PlanState> make_plans(Result<chain::FusionChain> analysed, const
       s->declines.push_back({std::string(e->name()), std::string(verglas::info_of(claim.error().rule).id), claim.error().text});
       continue;
     }
-    for (Knobs& knobs : e->configurations(*s->chain, s->device)) {
-      const double seconds = e->predict(*s->chain, knobs, s->device);
-      s->entries.push_back({e, std::move(knobs), seconds, false});
+    try {
+      for (Knobs& knobs : e->configurations(*s->chain, s->device)) {
+        const double seconds = e->predict(*s->chain, knobs, s->device);
+        s->entries.push_back({e, std::move(knobs), seconds, false});
+      }
+    } catch (const Error& failed) {  // a library's call, say: the other engines serve all the same
+      s->declines.push_back({std::string(e->name()), failed.rule(), failed.what()});
     }
   }
   std::stable_sort(s->entries.begin(), s->entries.end(),

@@ -83,8 +83,9 @@ class Builder {
       if (filter(r_.roles[i])) add(rule, kind, i, 0, a);
   }
   int alignment_of(std::size_t role) const {
-    for (const auto& [r, m] : q_.matrix)
-      if (static_cast<std::size_t>(r) == role && m.alignment > 0) return m.alignment;
+    for (const auto* list : {&q_.matrix, &q_.aux})
+      for (const auto& [r, m] : *list)
+        if (static_cast<std::size_t>(r) == role && m.alignment > 0) return m.alignment;
     return r_.roles[role].slot_bytes;
   }
 
@@ -99,17 +100,26 @@ class Builder {
     for (std::size_t i = 0; i < r_.operands.size(); ++i) add(Rule::call_dtype, CheckKind::dtype, i);
   }
 
-  void layout() {
-    for (const auto& [role, m] : q_.matrix)
+  void ask_major(const std::vector<std::pair<int, Requirements::Matrix>>& all) {
+    for (const auto& [role, m] : all)
       add(Rule::call_major, CheckKind::major, static_cast<std::size_t>(role), 0, m.k_major ? 2 : 1);
+  }
+  void ask_strides(const std::vector<std::pair<int, Requirements::Matrix>>& all) {
+    for (const auto& [role, m] : all)
+      if (m.pitch) add(Rule::call_pitch, CheckKind::pitch, static_cast<std::size_t>(role), 0, m.k_major ? 2 : 1);
+    for (const auto& [role, m] : all)
+      if (m.stride_multiple > 1)
+        add(Rule::call_outer_stride, CheckKind::outer_stride, static_cast<std::size_t>(role), m.stride_limit ? 1 : 0,
+            m.k_major ? 2 : 1, m.stride_multiple);
+  }
+
+  void layout() {
+    ask_major(q_.matrix);
     for (const auto& [role, m] : q_.matrix)
       if (m.modulus > 1)
         add(Rule::call_modulus, CheckKind::modulus, static_cast<std::size_t>(role), 0, m.k_major ? 2 : 1, m.modulus);
     each_role(is_early, Rule::call_stride, CheckKind::stride_sign);
-    for (const auto& [role, m] : q_.matrix)
-      if (m.stride_multiple > 1)
-        add(Rule::call_outer_stride, CheckKind::outer_stride, static_cast<std::size_t>(role), m.stride_limit ? 1 : 0,
-            m.k_major ? 2 : 1, m.stride_multiple);
+    ask_strides(q_.matrix);
     each_role(is_early, Rule::call_overflow, CheckKind::reach);
     for (std::size_t i = 0; i < r_.roles.size(); ++i)
       if (is_early(r_.roles[i]) && r_.operands[r_.roles[i].operand].dtype == DataType::fp4_e2m1)
@@ -118,6 +128,7 @@ class Builder {
 
   void extents() {
     add(Rule::call_extent_limit, CheckKind::live, 0);
+    if (q_.inner) add(Rule::call_inner, CheckKind::inner, 0);
     each_role(is_matrix, Rule::call_batch, CheckKind::batch);
     each_role(is_matrix, Rule::call_extent, CheckKind::extents, 1);
     for (std::size_t i = 0; i < r_.roles.size(); ++i)
@@ -128,7 +139,9 @@ class Builder {
       if (is_dense_output(r_.roles[i])) add(Rule::call_alignment, CheckKind::alignment, i, 0, 0, alignment_of(i));
     each_role(is_early, Rule::call_span, CheckKind::span);
     each_role(is_aux, Rule::call_aux_extent, CheckKind::aux);
+    ask_major(q_.aux);
     each_role(is_aux, Rule::call_stride, CheckKind::stride_sign);
+    ask_strides(q_.aux);
     each_role(is_aux, Rule::call_overflow, CheckKind::reach);
     for (std::size_t i = 0; i < r_.roles.size(); ++i)
       if (is_aux(r_.roles[i])) add(Rule::call_alignment, CheckKind::alignment, i, 0, 0, alignment_of(i));
@@ -205,6 +218,20 @@ void prepare_declaration(const chain::FusionChain& chain, Recipe& r) {
 }
 
 }  // namespace
+
+std::vector<RoleView> declared_views(const chain::FusionChain& c) {
+  std::vector<RoleView> views(c.roles.size());
+  for (std::size_t i = 0; i < views.size(); ++i) {
+    const chain::Role& role = c.roles[i];
+    const chain::Operand& o = c.operands[static_cast<std::size_t>(role.operand)];
+    for (std::size_t axis = 0; axis < 3; ++axis) {
+      const int at = role.axis[axis];
+      views[i].extent[axis] = at < 0 ? 1 : o.dim[static_cast<std::size_t>(at)];
+      views[i].stride[axis] = at < 0 ? 0 : o.stride[static_cast<std::size_t>(at)];
+    }
+  }
+  return views;
+}
 
 Recipe build(const chain::FusionChain& chain, const Requirements& requirements) {
   Recipe r = Builder(chain, requirements).run();

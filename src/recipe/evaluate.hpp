@@ -311,6 +311,20 @@ Status evaluate(const Recipe& r, const Check* list, const Launcher& launcher, co
               return fail([&] { return Words{"strides " + strides_text(views[facts[c->role].operand]), "none below 0"}; });
         } while (more(CheckKind::stride_sign));
         break;
+      case CheckKind::pitch:
+        do {
+          const RoleView& v = roles[c->role];
+          const int beside = 3 - c->a;
+          if (v.stride[beside] >= v.extent[c->a] || v.extent[beside] <= 1 || is_void(v)) [[likely]]
+            continue;
+          return fail([&] {
+            const RoleFact& f = facts[c->role];
+            return Words{"stride " + std::to_string(v.stride[beside]) + " along " + axis_text(f, beside) + " from shape " +
+                             extents_text(views[f.operand]),
+                         "at least " + axis_text(f, c->a) + " = " + std::to_string(v.extent[c->a])};
+          });
+        } while (more(CheckKind::pitch));
+        break;
       case CheckKind::outer_stride:
         do {
           const RoleView& v = roles[c->role];
@@ -361,6 +375,11 @@ Status evaluate(const Recipe& r, const Check* list, const Launcher& launcher, co
         ++c;
         break;
       }
+      case CheckKind::inner:
+        if (b.live[4] == 0) [[unlikely]]
+          return fail([] { return Words{"K = 0", "at least 1"}; });
+        ++c;
+        break;
       case CheckKind::batch:
         do {
           const RoleView& v = roles[c->role];

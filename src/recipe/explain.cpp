@@ -58,6 +58,7 @@ std::string subject_of(const Recipe& r, const chain::FusionChain& chain, const C
     case CheckKind::count:
     case CheckKind::plan_device:
     case CheckKind::live:
+    case CheckKind::inner:
     case CheckKind::grid: return "call";
     case CheckKind::workspace: return "workspace";
     case CheckKind::present:
@@ -81,9 +82,11 @@ std::string_view kind_text(CheckKind k) {
     case CheckKind::major: return "contiguous axis";
     case CheckKind::modulus: return "contiguous extent";
     case CheckKind::stride_sign: return "no negative stride";
+    case CheckKind::pitch: return "lines apart";
     case CheckKind::outer_stride: return "outer strides";
     case CheckKind::reach: return "byte offsets fit";
     case CheckKind::live: return "read L, M, N, K";
+    case CheckKind::inner: return "K is not 0";
     case CheckKind::batch: return "batch";
     case CheckKind::extents: return "extents";
     case CheckKind::alignment: return "alignment";

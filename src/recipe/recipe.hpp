@@ -31,9 +31,11 @@ enum class CheckKind : std::uint8_t {
   major,         ///< role: stride 1 along canonical axis `a`, where its extent is above 1
   modulus,       ///< role: extent of canonical axis `a` is a multiple of `b`
   stride_sign,   ///< role: no negative stride on an axis that is walked
+  pitch,         ///< role: stride of the axis beside `a` clears the extent along `a`
   outer_stride,  ///< role: byte strides of axes other than `a` are multiples of `b`, and below 2^40 where `other` is 1
   reach,         ///< role: extents not negative, bytes fit 63 bits; measures the role's reach
   live,          ///< M and K from the first a, N from the first b, L from the first role that has it; each below 2^31
+  inner,         ///< K is not 0
   batch,         ///< role: canonical axis 0
   extents,       ///< role: canonical axes from `a` on have the live extents
   alignment,     ///< role: address is a multiple of `b`
@@ -134,10 +136,16 @@ struct Requirements {
     int stride_multiple = 1;   ///< of the other strides, bytes
     bool stride_limit = true;  ///< the other strides are below 2^40 bytes
     int alignment = 0;         ///< of the address, bytes; 0: that of the element
+    bool pitch = false;        ///< lines along the contiguous axis do not overlap
   };
   std::vector<std::pair<int, Matrix>> matrix;  ///< role → rule; roles not named have no such rule
+  std::vector<std::pair<int, Matrix>> aux;     ///< the same for operands of the epilogue
+  bool inner = false;                          ///< K is not 0
   Tiles tiles{};                               ///< the kernel counts tiles in 32 bits
 };
+
+/// The views of all roles as declared, at address 0: of interleaved scales nothing is told.
+std::vector<RoleView> declared_views(const chain::FusionChain& chain);
 
 /// The recipe of a chain with what this engine adds.
 Recipe build(const chain::FusionChain& chain, const Requirements& requirements);

@@ -131,7 +131,7 @@ TEST_F(Sm90ReductionsOnGpu, AreExactOnEveryTileAndShape) {
   for (const auto& [m, n, k] :
        {std::array<std::int64_t, 3>{1, 1, 8}, {64, 64, 64}, {200, 333, 72}, {129, 520, 40}, {700, 900, 64}}) {
     const Numbers x(m, n, k, static_cast<std::uint64_t>(m));
-    const PlanList plans = graph_of(x).plans({.device = kGpu, .deselect_engines = {"cpu"}});
+    const PlanList plans = graph_of(x).plans({.device = kGpu, .deselect_engines = {"cpu", "cublaslt"}});
     ASSERT_GT(plans.size(), 0U) << plans.unsupported_text();
     std::vector<std::optional<CompiledPlan>> compiled(plans.size());
     {
@@ -153,7 +153,7 @@ TEST_F(Sm90ReductionsOnGpu, AreExactOnEveryTileAndShape) {
 
 TEST_F(Sm90ReductionsOnGpu, GiveTheSameBitsInEveryRun) {
   const Numbers x(700, 900, 64, 5);
-  const CompiledPlan plan = graph_of(x).compile({.device = kGpu, .deselect_engines = {"cpu"}});
+  const CompiledPlan plan = graph_of(x).compile({.device = kGpu, .deselect_engines = {"cpu", "cublaslt"}});
   OnDevice d(*driver_, x);
   plan.run(d.views);
   ASSERT_EQ(driver_->cuCtxSynchronize(), cuda::CUDA_SUCCESS);
@@ -167,7 +167,7 @@ TEST_F(Sm90ReductionsOnGpu, GiveTheSameBitsInEveryRun) {
 
 TEST_F(Sm90ReductionsOnGpu, RunOnTwoStreamsAndInAReplayAtOnce) {
   const Numbers x(700, 900, 64, 6);
-  const CompiledPlan plan = graph_of(x).compile({.device = kGpu, .deselect_engines = {"cpu"}});
+  const CompiledPlan plan = graph_of(x).compile({.device = kGpu, .deselect_engines = {"cpu", "cublaslt"}});
   OnDevice first(*driver_, x), second(*driver_, x), replayed(*driver_, x);
   cuda::CUstream stream[2]{};
   for (auto& s : stream) ASSERT_EQ(driver_->cuStreamCreate(&s, cuda::kStreamNonBlocking), cuda::CUDA_SUCCESS);

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cuda/cublaslt_table.hpp"
 #include "cuda/driver_table.hpp"
 
 namespace support {
@@ -141,6 +142,7 @@ class RecordingDriver {
  private:
   std::unique_ptr<State> state_;
   cuda::DriverOverride override_;
+  cuda::CublasLtOverride hide_{nullptr};  ///< the real library would call the real driver
 };
 
 /// An image that the fake driver loads: it has one kernel of that name, with one parameter of that size.

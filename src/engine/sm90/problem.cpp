@@ -52,17 +52,8 @@ Problem problem_of(const ProductRoles& r, const recipe::RoleView* views, int inp
 }
 
 std::vector<recipe::RoleView> declared_views(const chain::FusionChain& c) {
-  std::vector<recipe::RoleView> views(c.roles.size());
-  for (std::size_t i = 0; i < views.size(); ++i) {
-    const chain::Role& role = c.roles[i];
-    const chain::Operand& o = c.operands[static_cast<std::size_t>(role.operand)];
-    views[i].data = reinterpret_cast<char*>(kAnyAddress);
-    for (std::size_t axis = 0; axis < 3; ++axis) {
-      const int at = role.axis[axis];
-      views[i].extent[axis] = at < 0 ? 1 : o.dim[static_cast<std::size_t>(at)];
-      views[i].stride[axis] = at < 0 ? 0 : o.stride[static_cast<std::size_t>(at)];
-    }
-  }
+  std::vector<recipe::RoleView> views = recipe::declared_views(c);
+  for (recipe::RoleView& v : views) v.data = reinterpret_cast<char*>(kAnyAddress);
   return views;
 }
 
