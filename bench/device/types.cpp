@@ -23,6 +23,9 @@ struct Case {
   DataType a, b, compute, out;
   bool fast = false;
   double flop_per_cycle = 4096;  ///< of one SM
+  /// What B is cast to on its way into our product, and what the rival's own B is stored in.
+  DataType cast = DataType::not_set;
+  DataType rival_b() const { return cast == DataType::not_set ? b : cast; }
 };
 const std::vector<Case> kCases = {
     {"bf16", DataType::bf16, DataType::bf16, DataType::fp32, DataType::bf16, false, 4096},
@@ -30,11 +33,13 @@ const std::vector<Case> kCases = {
     {"int8", DataType::int8, DataType::int8, DataType::int32, DataType::int32, false, 8192},
     {"fp8", DataType::fp8_e4m3, DataType::fp8_e4m3, DataType::fp32, DataType::bf16, false, 8192},
     {"fp8 fast", DataType::fp8_e4m3, DataType::fp8_e4m3, DataType::fp32, DataType::bf16, true, 8192},
+    {"int8 as bf16", DataType::bf16, DataType::int8, DataType::fp32, DataType::bf16, false, 4096, DataType::bf16},
+    {"fp8 as bf16", DataType::bf16, DataType::fp8_e4m3, DataType::fp32, DataType::bf16, false, 4096, DataType::bf16},
 };
 struct Shape {
   std::int64_t m, n, k;
 };
-constexpr Shape kShapes[] = {{4096, 4096, 4096}, {8192, 8192, 8192}, {4096, 7168, 2048}, {2048, 4096, 14336}};
+constexpr Shape kShapes[] = {{4096, 4096, 4096}, {8192, 8192, 8192}, {4096, 7168, 2048}, {2048, 4096, 14336}, {64, 8192, 8192}};
 
 cuda::cudaDataType_t rival_type(DataType t) {
   switch (t) {
@@ -64,7 +69,7 @@ class Rival {
       ok(lt.cublasLtMatrixLayoutCreate(&to, rival_type(t), static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(cols),
                                        rows));
     };
-    layout(b_, c.b, s.k, s.n);
+    layout(b_, c.rival_b(), s.k, s.n);
     layout(a_, c.a, s.k, s.m);
     layout(d_, c.out, s.n, s.m);
     cuda::cublasLtMatmulPreference_t preference = nullptr;
@@ -137,11 +142,10 @@ std::vector<char> noise(DataType t) {
 }
 
 struct Operands {
-  std::vector<DeviceMemory> a, b, d;
+  std::vector<DeviceMemory> a, b, rival_b, d;
   Operands(const Gpu& gpu, const Case& c, const Shape& s) {
     const auto bytes = [](std::int64_t x, std::int64_t y, DataType t) { return static_cast<std::size_t>(x * y * bytes_of(t)); };
-    const std::vector<char> values = noise(c.a);
-    const auto fill = [&](DeviceMemory& m, std::size_t shift) {
+    const auto fill = [&](DeviceMemory& m, const std::vector<char>& values, std::size_t shift) {
       shift = shift * 4096 % values.size();
       for (std::size_t at = 0; at < m.bytes(); shift = 0) {
         const std::size_t count = std::min(m.bytes() - at, values.size() - shift);
@@ -149,11 +153,13 @@ struct Operands {
         at += count;
       }
     };
+    const std::vector<char> of_a = noise(c.a), of_b = noise(c.b), of_rival_b = noise(c.rival_b());
     const std::size_t set = bytes(s.m, s.k, c.a) + bytes(s.n, s.k, c.b);
     const std::size_t sets = std::max<std::size_t>(2, 2 * static_cast<std::size_t>(gpu.l2_bytes) / set + 1);
     for (std::size_t i = 0; i < sets; ++i) {
-      fill(a.emplace_back(gpu, bytes(s.m, s.k, c.a)), 2 * i + 1);
-      fill(b.emplace_back(gpu, bytes(s.n, s.k, c.b)), 2 * i + 2);
+      fill(a.emplace_back(gpu, bytes(s.m, s.k, c.a)), of_a, 2 * i + 1);
+      fill(b.emplace_back(gpu, bytes(s.n, s.k, c.b)), of_b, 2 * i + 2);
+      if (c.cast != DataType::not_set) fill(rival_b.emplace_back(gpu, bytes(s.n, s.k, c.cast)), of_rival_b, 2 * i + 2);
       d.emplace_back(gpu, bytes(s.m, s.n, c.out));
     }
   }
@@ -174,14 +180,17 @@ nlohmann::json measure(const Gpu& gpu, const ClockProbe& probe, const cuda::Cubl
   Graph g;
   const Tensor a = g.tensor({.name = "a", .dim = {s.m, s.k}, .stride = {s.k, 1}, .data_type = c.a});
   const Tensor b = g.tensor({.name = "b", .dim = {s.k, s.n}, .stride = {1, s.k}, .data_type = c.b});
-  g.matmul(a, b, {.compute_data_type = c.compute}, 0.0, c.fast).set_output(true).set_data_type(c.out);
+  const Tensor factor = c.cast == DataType::not_set ? b : g.pointwise(PointwiseMode::identity, {b}).set_data_type(c.cast);
+  g.matmul(a, factor, {.compute_data_type = c.compute}, 0.0, c.fast).set_output(true).set_data_type(c.out);
   const PlanList list = g.plans({.device = kGpu, .deselect_engines = {"cpu", "cublaslt"}});
   if (list.size() == 0) throw std::runtime_error(list.unsupported_text());
   std::vector<CompiledPlan> compiled;
   for (std::size_t i = 0; i < std::min(plans, list.size()); ++i) compiled.push_back(list.compile(i));
 
   std::vector<Contender> all;
-  all.push_back({"cublaslt", [&](std::size_t i) { rival.launch(o.a[i].address(), o.b[i].address(), o.d[i].address()); }});
+  all.push_back({"cublaslt", [&](std::size_t i) {
+                   rival.launch(o.a[i].address(), (o.rival_b.empty() ? o.b : o.rival_b)[i].address(), o.d[i].address());
+                 }});
   for (const CompiledPlan& plan : compiled)
     all.push_back({plan.name(), [&](std::size_t i) {
                      void* buffers[] = {reinterpret_cast<void*>(o.a[i].address()), reinterpret_cast<void*>(o.b[i].address()),

@@ -53,4 +53,21 @@ TEST(Sm90Types, TwoProductsHaveOneTypeOnEachSide) {
   EXPECT_EQ(said_of_two(DataType::fp8_e5m2, DataType::fp8_e5m2), "");
 }
 
+REFUSES(sm90_prologue) {
+  const auto said = [](PointwiseMode second, DataType type) {
+    Graph g;
+    const auto matrix = [&](const char* name, bool rows) {
+      return g.tensor({.name = name, .dim = {64, 64}, .stride = {rows ? 64 : 1, rows ? 1 : 64}, .data_type = type});
+    };
+    const auto on_the_way = [&](PointwiseMode mode, Tensor t) { return g.pointwise(mode, {t}).set_data_type(DataType::bf16); };
+    const Tensor a = g.tensor({.name = "x", .dim = {64, 64}, .stride = {64, 1}});
+    const Tensor first = g.matmul(a, on_the_way(PointwiseMode::relu, matrix("b", false)));
+    g.mul(first, g.matmul(a, on_the_way(second, matrix("c", false)))).set_output(true);
+    return said_by_sm90(g);
+  };
+  EXPECT_EQ(said(PointwiseMode::abs, DataType::int8), "sm90.prologue b 'c' takes another way than b 'b'");
+  EXPECT_EQ(said(PointwiseMode::relu, DataType::fp8_e8m0), "sm90.prologue b 'b' is fp8_e8m0");
+  EXPECT_EQ(said(PointwiseMode::relu, DataType::int8), "");
+}
+
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace verglas::sm90 {
 namespace {
 
@@ -16,7 +18,11 @@ int chunks_of_row_block(const KernelConfig& c) {
 std::string input_name(const KernelConfig& c) {
   const std::string b(verglas::name_of(input_of_b(c)));
   const std::string promoted = is_fp8_product(c) ? c.promoted ? "_promoted" : "_fast" : "";
-  return std::string(verglas::name_of(c.input)) + (input_of_b(c) == c.input ? "" : "_" + b) + promoted;
+  const auto from = [](DataType stored, const char* side) {
+    return stored == DataType::not_set ? std::string() : fmt::format("_{}{}", side, verglas::name_of(stored));
+  };
+  return std::string(verglas::name_of(c.input)) + from(c.a_stored, "a") + from(c.b_stored, "b") +
+         (input_of_b(c) == c.input ? "" : "_" + b) + promoted;
 }
 
 bool copies(const KernelConfig& c) { return c.a_path != Path::tma || c.b_path != Path::tma; }
@@ -46,6 +52,9 @@ bool is_output_type(DataType t) noexcept {
          t == fp8_e5m2;
 }
 DataType input_of_b(const KernelConfig& c) noexcept { return c.input_b == DataType::not_set ? c.input : c.input_b; }
+DataType stored_a(const KernelConfig& c) noexcept { return c.a_stored == DataType::not_set ? c.input : c.a_stored; }
+DataType stored_b(const KernelConfig& c) noexcept { return c.b_stored == DataType::not_set ? input_of_b(c) : c.b_stored; }
+int input_bytes(const KernelConfig& c) noexcept { return std::min(bytes_of(stored_a(c)), bytes_of(stored_b(c))); }
 bool is_fp8_product(const KernelConfig& c) noexcept { return is_fp8(c.input); }
 int instruction_n(const KernelConfig& c) noexcept { return c.promoted && c.block_n > 192 ? c.block_n / 2 : c.block_n; }
 int block_k(const KernelConfig& c) noexcept { return kLineBytes / bytes_of(c.input); }
@@ -89,7 +98,15 @@ std::optional<std::string> fault_of(const KernelConfig& c) {
   if (!is_output_type(c.output)) return fmt::format("output {} is not stored", verglas::name_of(c.output));
   if (bytes_of(a) != 2 && (c.a_major != Major::k || c.b_major != Major::k))
     return fmt::format("{} along M or N has no wgmma", verglas::name_of(a));
-  for (const auto& [turned, path, role] : {std::tuple{c.a_turned, c.a_path, "a"}, {c.b_turned, c.b_path, "b"}}) {
+  for (const auto& [turned, path, stored, role] :
+       {std::tuple{c.a_turned, c.a_path, c.a_stored, "a"}, {c.b_turned, c.b_path, c.b_stored, "b"}}) {
+    // A thread converts what 16 bytes of a stage hold, or turns single elements.
+    const int most = turned ? bytes_of(stored) : 16 / bytes_of(a) * bytes_of(stored);
+    if (stored != DataType::not_set) {
+      if (path == Path::tma || piece_bytes(path) > most)
+        return fmt::format("{} is converted from pieces of {} bytes, at most {}", role, piece_bytes(path), most);
+      continue;
+    }
     const bool served = bytes_of(a) == 4 ? path == Path::bytes4 || path == Path::bytes16
                                          : bytes_of(a) == 1 && (path == Path::bytes1 || path == Path::bytes4);
     if (turned && !served)
@@ -120,8 +137,9 @@ std::optional<std::string> fault_of(const KernelConfig& c) {
   if (accumulators_of(c) + 40 > consumer_registers(c)) {
     return fmt::format("{} accumulators of {} registers leave fewer than 40", accumulators_of(c), consumer_registers(c));
   }
-  for (const auto& [path, size, role] :
-       {std::tuple{c.a_path, bytes_of(c.input), "a"}, {c.b_path, bytes_of(c.input), "b"}, {c.d_path, bytes_of(c.output), "d"}}) {
+  for (const auto& [path, size, role] : {std::tuple{c.a_path, bytes_of(stored_a(c)), "a"},
+                                         {c.b_path, bytes_of(stored_b(c)), "b"},
+                                         {c.d_path, bytes_of(c.output), "d"}}) {
     if (path != Path::tma && piece_bytes(path) < size) {
       return fmt::format("pieces of {} bytes of {} with elements of {}", piece_bytes(path), role, size);
     }

@@ -33,8 +33,10 @@ struct KernelConfig {
   Schedule schedule = Schedule::cooperative;
   Major a_major = Major::k;
   Major b_major = Major::k;
-  DataType input = DataType::bf16;       ///< of A, and of B where that has no other; fp32 is multiplied as tf32
-  DataType input_b = DataType::not_set;  ///< of B where it differs: the other fp8
+  DataType input = DataType::bf16;        ///< of A, and of B where that has no other; fp32 is multiplied as tf32
+  DataType input_b = DataType::not_set;   ///< of B where it differs: the other fp8
+  DataType a_stored = DataType::not_set;  ///< of matrices that go through a prologue, what they are stored in
+  DataType b_stored = DataType::not_set;
   DataType output = DataType::bf16;
   Path a_path = Path::tma;
   Path b_path = Path::tma;
@@ -60,6 +62,9 @@ inline constexpr int kChunkBytes = 64 * 128;  ///< one buffer of the staging of 
 /// Types that a kernel stores.
 bool is_output_type(DataType t) noexcept;
 DataType input_of_b(const KernelConfig& c) noexcept;
+DataType stored_a(const KernelConfig& c) noexcept;  ///< in memory
+DataType stored_b(const KernelConfig& c) noexcept;
+int input_bytes(const KernelConfig& c) noexcept;  ///< of the smallest element of A and B in memory
 bool is_fp8_product(const KernelConfig& c) noexcept;
 int instruction_n(const KernelConfig& c) noexcept;  ///< columns of one wgmma
 int block_k(const KernelConfig& c) noexcept;        ///< elements of k in a stage

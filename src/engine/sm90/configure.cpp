@@ -6,6 +6,7 @@
 #include "engine/sm90/engine.hpp"
 #include "engine/sm90/predict.hpp"
 #include "engine/sm90/problem.hpp"
+#include "engine/sm90/prologue.hpp"
 #include "engine/sm90/source.hpp"
 #include "jit/embedded.hpp"
 
@@ -65,8 +66,14 @@ KernelConfig configuration_of(const chain::FusionChain& c, const Knobs& knobs) {
   k.input = c.inputs.front().dtype;
   k.input_b = c.inputs.back().dtype == k.input ? DataType::not_set : c.inputs.back().dtype;
   k.promoted = is_promoted(c);
+  const auto stored = [&](int side) {
+    const chain::MatrixInput& in = first_input(c, side);
+    return in.prologue.empty() ? DataType::not_set : stored_type(c, in);
+  };
+  k.a_stored = stored(0);
+  k.b_stored = stored(1);
   k.output = c.operands[static_cast<std::size_t>(out.operand)].dtype;
-  fit_operands(k, problem_of(roles, declared_views(c).data(), bytes_of(k.input), bytes_of(k.output)));
+  fit_operands(k, problem_of(roles, declared_views(c).data(), input_bytes(k), bytes_of(k.output)));
   // A whole tile staged where three stages still fit beside it; else chunks that take turns. Ping-pong hides its drain, and
   // spends the room on stages.
   k.store_buffers = k.schedule == Schedule::pingpong ? 2 : chunks_of(k);
@@ -104,8 +111,9 @@ std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) 
 jit::CompileRequest compile_request(const KernelConfig& config, const EpilogueText& epilogue) {
   jit::CompileRequest request;
   request.kernel = "vg_" + name_of(config);
-  const std::string text = epilogue.arguments + epilogue.body;
-  if (text != EpilogueText{}.arguments + EpilogueText{}.body) request.kernel += "_" + sha256_hex(text).substr(0, 12);
+  const std::string text = epilogue.arguments + epilogue.prologues + epilogue.body;
+  if (text != EpilogueText{}.arguments + EpilogueText{}.prologues + EpilogueText{}.body)
+    request.kernel += "_" + sha256_hex(text).substr(0, 12);
   request.source = kernel_source(config, epilogue, request.kernel);
   const auto headers = jit::embedded_sources();
   request.headers.assign(headers.begin(), headers.end());

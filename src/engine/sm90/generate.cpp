@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "engine/sm90/expression.hpp"
+#include "engine/sm90/prologue.hpp"
 #include "numeric/convert.hpp"
 
 namespace verglas::sm90 {
@@ -56,6 +57,7 @@ class Generator {
     }
     for (const chain::Reduction& r : c_.reductions) reduction(r);
     loop(fmt::format("r[0][i] = {}(v{}[i]);", is_int(c_.stores[0].value) ? "__int_as_float" : "", c_.stores[0].value));
+    plan_.text.prologues = prologues_text(c_, plan_);
     write_text();
     return std::move(plan_);
   }
@@ -66,13 +68,6 @@ class Generator {
 
   bool is_int(int v) const { return c_.values[static_cast<std::size_t>(v)].dtype == DataType::int32; }
   void declare(int v) { line(fmt::format("{} v{}[8];", is_int(v) ? "int" : "float", v)); }
-
-  static int slot_in(std::vector<int>& roles, int role) {
-    const auto it = std::find(roles.begin(), roles.end(), role);
-    if (it != roles.end()) return static_cast<int>(it - roles.begin());
-    roles.push_back(role);
-    return static_cast<int>(roles.size()) - 1;
-  }
 
   /// Loads what a step reads, when it is first read.
   void need(int v) {
@@ -185,6 +180,13 @@ class Generator {
 
 }  // namespace
 
+int slot_in(std::vector<int>& roles, int role) {
+  const auto it = std::find(roles.begin(), roles.end(), role);
+  if (it != roles.end()) return static_cast<int>(it - roles.begin());
+  roles.push_back(role);
+  return static_cast<int>(roles.size()) - 1;
+}
+
 Result<EpiloguePlan> epilogue_of(const FusionChain& c) {
   if (c.reductions.size() > kMaxReductions)
     return decline(Rule::sm90_epilogue, std::to_string(c.reductions.size()) + " reductions");
@@ -194,6 +196,7 @@ Result<EpiloguePlan> epilogue_of(const FusionChain& c) {
       return decline(Rule::sm90_epilogue, name + " computes in " + std::string(name_of(r.compute)));
     if (!r.reduces[1] && !r.reduces[2]) return decline(Rule::sm90_epilogue, name + " keeps both rows and columns");
   }
+  if (auto fault = fault_of_prologues(c)) return tl::unexpected<Decline>(*std::move(fault));
   for (const chain::Store& s : c.stores) {
     const DataType t = c.operands[static_cast<std::size_t>(c.roles[static_cast<std::size_t>(s.role)].operand)].dtype;
     if (!is_output_type(t)) return decline(Rule::sm90_types, "an output is " + std::string(name_of(t)));
@@ -204,7 +207,8 @@ Result<EpiloguePlan> epilogue_of(const FusionChain& c) {
   }
   const bool as_summed = (c.gemms[0].accumulate == DataType::int32) ==
                          (c.values[static_cast<std::size_t>(c.stores[0].value)].dtype == DataType::int32);
-  const bool plain = c.steps.empty() && c.gemms.size() == 1 && c.stores.size() == 1 && c.reductions.empty() && as_summed;
+  const bool plain = c.steps.empty() && c.gemms.size() == 1 && c.stores.size() == 1 && c.reductions.empty() && as_summed &&
+                     first_input(c, 0).prologue.empty() && first_input(c, 1).prologue.empty();
   if (plain) return EpiloguePlan{};
   return Generator(c).run();
 }

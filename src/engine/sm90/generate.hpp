@@ -18,6 +18,9 @@ struct EpiloguePlan {
   std::vector<int> scalars;                  ///< roles in host memory, 4 bytes each, behind the others
 };
 
+/// The place of a role in such a list; behind the others where it is new.
+int slot_in(std::vector<int>& roles, int role);
+
 /// CUDA C++ for everything between the products and what is stored; or the rule that forbids it.
 Result<EpiloguePlan> epilogue_of(const chain::FusionChain& chain);
 

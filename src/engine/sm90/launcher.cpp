@@ -191,7 +191,7 @@ class Sm90Launcher final : public recipe::Launcher {
   /// The whole block for these views. With K = 0 no operand is read: the maps describe one column of memory that is there, since
   /// the copy engine looks its base up even when all of a box lies outside (measured).
   cuda::CUresult build(std::byte* memory, const RoleView* views) const noexcept {
-    Problem p = problem_of(roles_, views, bytes_of(config_.input), bytes_of(config_.output));
+    Problem p = problem_of(roles_, views, input_bytes(config_), bytes_of(config_.output));
     ParameterBlock& block = *new (memory) ParameterBlock(make_block(config_, p, raster_group(config_, sm_count_)));
     if (block.tiles == 0) return cuda::CUDA_SUCCESS;  // reductions of nothing: no operand is looked at
     if (p.k == 0) {
@@ -297,9 +297,9 @@ recipe::Requirements requirements_of(const chain::FusionChain& chain, const Kern
          {.k_major = along_k, .modulus = 1, .stride_multiple = piece, .stride_limit = path == Path::tma, .alignment = piece}});
   };
   for (int i = 0; i < roles.a_count; ++i)
-    ask(roles.a[static_cast<std::size_t>(i)], config.a_path, config.a_major == Major::k && !config.a_turned, config.input);
+    ask(roles.a[static_cast<std::size_t>(i)], config.a_path, config.a_major == Major::k && !config.a_turned, stored_a(config));
   for (int i = 0; i < roles.b_count; ++i)
-    ask(roles.b[static_cast<std::size_t>(i)], config.b_path, config.b_major == Major::k && !config.b_turned, config.input);
+    ask(roles.b[static_cast<std::size_t>(i)], config.b_path, config.b_major == Major::k && !config.b_turned, stored_b(config));
   ask(roles.d, config.d_path, true, config.output);
   return q;
 }

@@ -9,6 +9,11 @@ namespace verglas::sm90 {
 struct EpilogueText {
   /// `struct EpilogueArguments { … };` alignment at most 16; its bytes follow Parameters in the parameter block.
   std::string arguments = "struct EpilogueArguments {};";
+  /// `struct Prologues` with a constructor from const EpilogueArguments& and members a and b, what happens to an element of that
+  /// side on its way into the product: NoPrologue, or CONVERTS, the types Stored and Stage, and a call from the value of one to
+  /// that of the other.
+  std::string prologues =
+      "struct Prologues {\n  NoPrologue a, b;\n  VG_DEVICE explicit Prologues(const EpilogueArguments&) {}\n};";
   /// `struct Epilogue` with a constructor from (const Parameters&, const EpilogueArguments&) and what Drain calls, by all
   /// threads of a warpgroup (epilogue.cuh): begin(const TilePiece&), for each row block begin_rows(), unit(float (&x)[GEMMS][8],
   /// const Position&) for each of its units, end_rows(int block), then end(); and clear() where D has no element.

@@ -139,10 +139,18 @@ struct Way {
   bool turned = false;
   Path path = Path::tma;
 };
-Way way_of(const Matrix& x, std::int64_t rows, const Problem& p, int bytes) {
+/// bytes: of an element in shared memory; stored: in global memory, where it is converted on its way, else not set.
+Way way_of(const Matrix& x, std::int64_t rows, const Problem& p, int bytes, DataType stored) {
   const Major major = major_of(x, rows, p.k);
+  const bool turned = bytes != 2 && major != Major::k;
+  if (stored != DataType::not_set) {
+    const int element = bytes_of(stored), most = turned ? element : std::min(16, 16 / bytes * element);
+    const Path path = best_path(x, major == Major::k, rows, p.k, p.batches, element);
+    const int piece = path == Path::tma ? 16 : piece_bytes(path);
+    return {turned ? Major::k : major, turned, static_cast<Path>(std::min(piece, most))};
+  }
   const Path path = best_path(x, major == Major::k, rows, p.k, p.batches, bytes);
-  if (bytes == 2 || major == Major::k) return {major, false, path};
+  if (!turned) return {major, false, path};
   // Only 16-bit types are multiplied as they lie along M or N.
   const int piece = path == Path::tma ? 16 : piece_bytes(path);
   return {Major::k, true, bytes == 4 ? (piece == 16 ? Path::bytes16 : Path::bytes4) : piece >= 4 ? Path::bytes4 : Path::bytes1};
@@ -152,17 +160,19 @@ Way way_of(const Matrix& x, std::int64_t rows, const Problem& p, int bytes) {
 void fit_operands(KernelConfig& c, const Problem& p) {
   const int in = bytes_of(c.input), out = bytes_of(c.output);
   // Two matrices of one side travel alike: the way of the harder one, and by single elements where their majors differ.
-  const auto fit = [&](const std::array<Matrix, 2>& x, int count, std::int64_t rows, Major& major, bool& turned, Path& path) {
-    Way way = way_of(x[0], rows, p, in);
+  const auto fit = [&](const std::array<Matrix, 2>& x, int count, std::int64_t rows, DataType stored, Major& major, bool& turned,
+                       Path& path) {
+    Way way = way_of(x[0], rows, p, in, stored);
     for (int i = 1; i < count; ++i) {
-      const Way other = way_of(x[static_cast<std::size_t>(i)], rows, p, in);
+      const Way other = way_of(x[static_cast<std::size_t>(i)], rows, p, in, stored);
       const bool alike = other.major == way.major && other.turned == way.turned;
-      way = alike ? Way{way.major, way.turned, harder(way.path, other.path)} : Way{way.major, false, static_cast<Path>(in)};
+      way = alike ? Way{way.major, way.turned, harder(way.path, other.path)}
+                  : Way{way.major, false, static_cast<Path>(stored == DataType::not_set ? in : bytes_of(stored))};
     }
     major = way.major, turned = way.turned, path = way.path;
   };
-  fit(p.a, c.a_count, p.m, c.a_major, c.a_turned, c.a_path);
-  fit(p.b, c.b_count, p.n, c.b_major, c.b_turned, c.b_path);
+  fit(p.a, c.a_count, p.m, c.a_stored, c.a_major, c.a_turned, c.a_path);
+  fit(p.b, c.b_count, p.n, c.b_stored, c.b_major, c.b_turned, c.b_path);
   c.d_path = best_path(p.d, true, p.m, p.n, p.batches, out);
 }
 

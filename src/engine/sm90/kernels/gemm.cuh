@@ -8,8 +8,8 @@ namespace vg {
 /// D[l,m,n] = chain(sum over k of A[l,m,k] B[l,k,n]), of one product or of two that share an operand or none. One block an SM,
 /// persistent over tiles; the first warpgroup loads, the others multiply and drain. Cooperative: the consumers share a tile's
 /// rows. Ping-pong: each has tiles of its own, and while one drains, the other multiplies.
-template <class C, class Wgmma, class Epilogue>
-VG_DEVICE void gemm(const Parameters& p, Epilogue epilogue) {
+template <class C, class Wgmma, class Prologues, class Epilogue, class Arguments>
+VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
   using L = Layout<C>;
   extern __shared__ uint8 memory[];
   const uint32 smem = shared_address(memory);  // 1024-byte aligned: the kernel has no static shared memory
@@ -32,13 +32,14 @@ VG_DEVICE void gemm(const Parameters& p, Epilogue epilogue) {
 
   if (warpgroup == 0) {
     if constexpr (C::CONSUMERS > 1) lower_registers<C::PRODUCER_REGISTERS>();
-    if (L::ANY_COPIED || (warp_index() == 0 && elect_one())) produce<C>(p, smem);
+    if (L::ANY_COPIED || (warp_index() == 0 && elect_one())) produce<C, Prologues>(p, arguments, smem);
     return;
   }
 
   if constexpr (C::CONSUMERS > 1) raise_registers<C::CONSUMER_REGISTERS>();
   const int consumer = warpgroup - 1;
   Ring<C::STAGES> ring;
+  Epilogue epilogue(p, arguments);
   Drain<C, Epilogue> drain(p, smem, consumer);
   if (C::PROGRAMMATIC) wait_for_previous_kernel();
   uint32 t = blockIdx.x;

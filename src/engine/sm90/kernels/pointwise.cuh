@@ -31,6 +31,7 @@ struct Bf16 {
   static constexpr int BYTES = 2;
   VG_DEVICE static uint32 load(const void* from, bool in) { return load_half(from, in); }
   VG_DEVICE static float value(uint32 bits) { return __uint_as_float(bits << 16); }
+  VG_DEVICE static uint32 pack(float x, float y) { return pack_bf16(x, y); }
   VG_DEVICE static void store(void* to, float v) { store_u16(to, bf16_bits(v)); }
   VG_DEVICE static void store_pair(void* to, float x, float y) { store_u32(to, pack_bf16(x, y)); }
 };
@@ -38,6 +39,7 @@ struct F16 {
   static constexpr int BYTES = 2;
   VG_DEVICE static uint32 load(const void* from, bool in) { return load_half(from, in); }
   VG_DEVICE static float value(uint32 bits) { return f16_to_float(static_cast<uint16>(bits)); }
+  VG_DEVICE static uint32 pack(float x, float y) { return pack_fp16(x, y); }
   VG_DEVICE static void store(void* to, float v) { store_u16(to, f16_bits(v)); }
   VG_DEVICE static void store_pair(void* to, float x, float y) { store_u32(to, pack_fp16(x, y)); }
 };

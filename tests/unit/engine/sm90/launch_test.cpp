@@ -551,7 +551,7 @@ TEST_F(Sm90Launch, DeclinesWhatTheKernelDoesNotServeByRule) {
               auto [a, b] = operands(g);
               g.matmul(g.relu(a).set_data_type(DataType::bf16), b).set_output(true);
             }),
-            "sm90.prologue");
+            "claimed");
   EXPECT_EQ(decline_of([&](Graph& g) {
               auto [a, b] = operands(g, DataType::fp32);
               g.matmul(a, b).set_output(true);

@@ -1,0 +1,83 @@
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "chain/analyse.hpp"
+#include "cuda/nvrtc_table.hpp"
+#include "engine/sm90/engine.hpp"
+#include "engine/sm90/generate.hpp"
+#include "support/required.hpp"
+#include "verglas/verglas.hpp"
+
+// Matrices that are converted on their way into the product compile clean on every tile that the engine may choose.
+namespace verglas {
+namespace {
+
+constexpr std::int64_t kN = 4096;
+
+struct Way {
+  std::string name;
+  DataType stored_a, stored_b, compute;
+  bool a_k_major, b_k_major;
+  std::function<Tensor(Graph&, Tensor)> on_a, on_b;
+  DataType out = DataType::bf16;
+};
+
+Tensor typed(Tensor t, DataType type) { return t.set_data_type(type); }
+Tensor as_is(Graph&, Tensor t) { return t; }
+std::function<Tensor(Graph&, Tensor)> cast(DataType to) {
+  return [to](Graph& g, Tensor t) { return typed(g.pointwise(PointwiseMode::identity, {t}), to); };
+}
+Tensor scaled_relu(Graph& g, Tensor t) {
+  const Tensor s = g.tensor({.name = "s", .dim = {1}, .stride = {1}, .data_type = DataType::fp32});
+  return typed(g.relu(g.mul(t, s)), DataType::bf16);
+}
+
+std::vector<Way> ways() {
+  using enum DataType;
+  return {
+      {"int8_to_bf16_a", int8, bf16, fp32, true, true, cast(bf16), as_is},
+      {"int8_to_bf16_b_along_n", bf16, int8, fp32, true, false, as_is, cast(bf16)},
+      {"scaled_relu_both", bf16, bf16, fp32, true, true, scaled_relu, scaled_relu},
+      {"fp32_to_fp16_both", fp32, fp32, fp32, true, false, cast(fp16), cast(fp16)},
+      {"bf16_to_fp8_turned", bf16, fp8_e5m2, fp32, false, true, cast(fp8_e4m3), as_is},
+      {"fp8_to_bf16", fp8_e4m3, fp8_e5m2, fp32, true, true, cast(bf16), cast(bf16)},
+      {"fp32_abs_in_tf32", fp32, fp32, tf32, true, true,
+       [](Graph& g, Tensor t) { return typed(g.pointwise(PointwiseMode::abs, {t}), fp32); }, as_is, fp32},
+      {"int8_relu_in_int32", int8, int8, int32, true, true,
+       [](Graph& g, Tensor t) { return typed(g.pointwise(PointwiseMode::relu, {t}, {}, {.compute_data_type = int32}), int8); },
+       as_is, int32}};
+}
+
+class Prologues : public ::testing::TestWithParam<Way> {};
+
+TEST_P(Prologues, CompileCleanOnEveryTile) {
+  if (const auto nvrtc = cuda::nvrtc(); !nvrtc) VERGLAS_SKIP_FOR_WANT_OF("nvrtc", nvrtc.error().text);
+  const Way& w = GetParam();
+  Graph g;
+  const auto matrix = [&](const char* name, DataType type, bool rows) {
+    return g.tensor({.name = name, .dim = {kN, kN}, .stride = {rows ? kN : 1, rows ? 1 : kN}, .data_type = type});
+  };
+  const Tensor a = w.on_a(g, matrix("a", w.stored_a, w.a_k_major)), b = w.on_b(g, matrix("b", w.stored_b, !w.b_k_major));
+  g.matmul(a, b, {.compute_data_type = w.compute}).set_output(true).set_data_type(w.out);
+  g.validate();
+  const auto chain = chain::analyse(g.data());
+  ASSERT_TRUE(chain.has_value()) << chain.error().text;
+  const auto claimed = sm90::claim_chain(*chain);
+  ASSERT_TRUE(claimed.has_value()) << claimed.error().text;
+  int tiles = 0;
+  for (const Knobs& knobs : sm90::configurations_of(*chain, 132)) {
+    if (knobs.at("PROGRAMMATIC") != 0) continue;
+    const jit::CompiledKernel k = jit::compile(
+        **cuda::nvrtc(), sm90::compile_request(sm90::configuration_of(*chain, knobs), sm90::epilogue_of(*chain)->text));
+    EXPECT_TRUE(k.report.clean()) << k.kernel << '\n' << k.log;
+    std::printf("%-64s %4d registers %7.0f ms\n", k.kernel.c_str(), k.report.registers, k.compile_ms);
+    ++tiles;
+  }
+  EXPECT_GE(tiles, 3);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, Prologues, ::testing::ValuesIn(ways()), [](const auto& i) { return i.param.name; });
+
+}  // namespace
+}  // namespace verglas
