@@ -31,10 +31,10 @@ struct GeneratedChain {
   void compile();
 };
 
-/// A chain that the Hopper engine takes; a decline is counted and answered by nothing. Odd seeds draw floating types alone.
-std::optional<GeneratedChain> draw_chain(std::uint64_t seed, bool floats_only, Tally& tally);
+/// A chain that the Hopper engine takes; a decline is counted and answered by nothing.
+std::optional<GeneratedChain> draw_chain(std::uint64_t seed, bool kernel_types, Tally& tally);
 /// The first chains that are taken among seeds `first`, `first + step`, …
-std::vector<GeneratedChain> draw_chains(std::size_t count, std::uint64_t first, std::uint64_t step, bool floats_only,
+std::vector<GeneratedChain> draw_chains(std::size_t count, std::uint64_t first, std::uint64_t step, bool kernel_types,
                                         Tally& tally);
 
 /// Where an operand lies on the device.

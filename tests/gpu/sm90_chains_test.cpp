@@ -53,7 +53,7 @@ class Sm90Chains : public ::testing::TestWithParam<int> {
     EXPECT_EQ(tally_.calls, static_cast<int>(chains.size()) * calls);
   }
   /// Every second shard draws from all that there is to describe, the others what a kernel can serve.
-  bool floats_only() const { return GetParam() % 2 == 1; }
+  bool kernel_types() const { return GetParam() % 2 == 1; }
 
   Tally tally_{};
 };
@@ -65,10 +65,10 @@ TEST_P(Sm90Chains, AgreeWithTheReferenceAndTheCpuEngine) {
   if (const char* only = std::getenv("VERGLAS_CASE")) {
     const std::uint64_t seed = std::strtoull(only, nullptr, 10);
     if (seed % kShards != static_cast<std::uint64_t>(GetParam())) return;
-    chains = draw_chains(1, seed, 1, floats_only(), tally_);
+    chains = draw_chains(1, seed, 1, kernel_types(), tally_);
   } else {
     chains = draw_chains(static_cast<std::size_t>(number_of("VERGLAS_CHAINS", 10)), static_cast<std::uint64_t>(GetParam()),
-                         kShards, floats_only(), tally_);
+                         kShards, kernel_types(), tally_);
   }
   const verglas::cuda::DriverTable& driver = **verglas::cuda::driver();
   check(chains, calls, [&] { return between_guards(driver); });
@@ -79,7 +79,7 @@ TEST_P(Sm90Chains, TouchNothingBeforeOrBehindTheirOperands) {
   VERGLAS_NEEDS_GPU();
   if (std::getenv("VERGLAS_CASE")) return;
   auto chains = draw_chains(static_cast<std::size_t>(number_of("VERGLAS_CHAINS", 10)) / 3 + 1,
-                            static_cast<std::uint64_t>(GetParam()), kShards, floats_only(), tally_);
+                            static_cast<std::uint64_t>(GetParam()), kShards, kernel_types(), tally_);
   const verglas::cuda::DriverTable& driver = **verglas::cuda::driver();
   const verglas::cuda::PrimaryContext primary(driver, 0);
   const verglas::cuda::CurrentContext current(driver, primary.handle());

@@ -85,7 +85,7 @@ class Generator {
     c_.data = r_.chance(60) ? Data::small_integers : r_.chance(80) ? Data::normal : Data::wild;
     if (!options_.for_device) return;
     c_.is_for_device = true;
-    c_.is_floats_only = options_.floats_only;
+    c_.has_kernel_types = options_.kernel_types;
     c_.most_live = options_.largest;
     c_.most_work = options_.most_work;
     pitch_unit_ = r_.pick({1, 1, 2, 4, 8, 8, 8, 8, 8, 8});
@@ -173,7 +173,10 @@ class Generator {
   // ---- products
 
   ProductTypes draw_types() {
-    if (options_.floats_only) return {r_.pick({Format::bf16, Format::fp16}), Format::fp32};
+    if (options_.kernel_types && r_.chance(55)) return {r_.pick({Format::bf16, Format::fp16}), Format::fp32};
+    if (options_.kernel_types)
+      return r_.pick({ProductTypes{Format::fp32, Format::tf32}, ProductTypes{Format::e4m3, Format::fp32},
+                      ProductTypes{Format::e5m2, Format::fp32}, ProductTypes{Format::int8, Format::int32}});
     const std::int64_t dice = r_.between(0, 9);
     if (dice < 3) return {Format::bf16, Format::fp32};
     if (dice < 5) return {Format::fp16, Format::fp32};
@@ -200,7 +203,7 @@ class Generator {
       axes.insert(axes.begin(), is_live ? Axis::l : Axis::one);
       dims.insert(dims.begin(), is_live ? extent(Axis::l) : 1);
     }
-    const std::int64_t steps = c_.is_tied || options_.floats_only || !r_.chance(22) ? 0 : r_.between(1, 3);
+    const std::int64_t steps = c_.is_tied || options_.kernel_types || !r_.chance(22) ? 0 : r_.between(1, 3);
     Format root = entering;
     if (steps > 0 && r_.chance(70)) root = r_.pick(kStored);
     Dims strides = input_layout(dims);
@@ -356,11 +359,11 @@ class Generator {
   }
 
   void draw_products() {
-    const std::int64_t count = c_.is_tied ? r_.between(1, 2) : r_.chance(65) ? 1 : r_.between(2, options_.floats_only ? 2 : 3);
+    const std::int64_t count = c_.is_tied ? r_.between(1, 2) : r_.chance(65) ? 1 : r_.between(2, options_.kernel_types ? 2 : 3);
     ProductTypes types = draw_types();
     std::vector<std::pair<int, Format>> as, bs;
     for (std::int64_t i = 0; i < count; ++i) {
-      if (i > 0 && !options_.floats_only && r_.chance(15)) types = draw_types();
+      if (i > 0 && !options_.kernel_types && r_.chance(15)) types = draw_types();
       const auto choose = [&](std::vector<std::pair<int, Format>>& pool, bool is_a) {
         const bool is_fp8 = types.operand == Format::e4m3 || types.operand == Format::e5m2;
         if (is_fp8 && !c_.is_tied) types.operand = r_.pick({Format::e4m3, Format::e5m2});  // the two meet in any way
@@ -400,11 +403,11 @@ class Generator {
   // ---- pointwise
 
   Format draw_format() {
-    return options_.floats_only || r_.chance(55) ? r_.pick({Format::fp32, Format::bf16, Format::fp16}) : r_.pick(kStored);
+    return options_.kernel_types || r_.chance(55) ? r_.pick({Format::fp32, Format::bf16, Format::fp16}) : r_.pick(kStored);
   }
 
   Format draw_compute(int percent_int32) {
-    return !options_.floats_only && r_.chance(percent_int32) ? Format::int32 : Format::fp32;
+    return !options_.kernel_types && r_.chance(percent_int32) ? Format::int32 : Format::fp32;
   }
 
   template <class Filter>

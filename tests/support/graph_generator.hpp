@@ -46,7 +46,7 @@ struct Case {
   bool is_tied = false;         ///< a tensor has several roles: M = N = K at every call
   std::int64_t most_live = 40;  ///< of M, N, K at a call
   std::int64_t most_work = 0;   ///< L · M · N · K of a call, where it is not the declared one; 0: any
-  bool is_floats_only = false;
+  bool has_kernel_types = false;
   bool is_for_device = false;  ///< calls keep the declared order of axes and what all strides are multiples of
   Data data = Data::small_integers;
 
@@ -61,8 +61,8 @@ struct GeneratorOptions {
   bool block_scaled = false;  ///< matrices with scales of blocks, and quantised outputs
   /// Calls that a kernel's paths take: layouts in declared order and alignment, extents up to `largest` at every call.
   bool for_device = false;
-  /// One product or two of bf16 or fp16 without a prologue, and fp32, fp16 and bf16 in fp32 behind.
-  bool floats_only = false;
+  /// What a GPU kernel multiplies, mostly bf16 and fp16, without a prologue; one product or two, and floating types behind.
+  bool kernel_types = false;
 };
 
 /// A graph that is a chain which the CPU engine serves.
