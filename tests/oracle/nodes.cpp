@@ -168,6 +168,14 @@ Bound folded(Reduction mode, const std::vector<Bound>& values, bool integer) {
   return mode == Reduction::norm2 ? root(sum.finish()) : sum.finish();
 }
 
+/// What tf32 may drop of a product with a subnormal operand, whose steps are 2^-136 whatever its size.
+double lost_of_subnormals(const Bound& a, const Bound& b) {
+  const auto size = [](const Bound& v) { return v.number ? std::max(std::fabs(v.lo), std::fabs(v.hi)) : 0.0; };
+  const auto step = [&](const Bound& v) { return size(v) > 0 && size(v) < 0x1p-126 ? 0x1p-136 : 0.0; };
+  const double lost = step(a) * size(b) + step(b) * size(a);
+  return std::isfinite(lost) ? lost : 0.0;
+}
+
 }  // namespace
 
 std::vector<std::int64_t> padded(std::vector<std::int64_t> dims, std::size_t rank) {
@@ -212,7 +220,10 @@ Result multiplied(const Result& a, const Result& b, Format compute, bool cuts) {
         } else {
           for (std::int64_t k = 0; k < depth; ++k) sum.add(product_of(row[k], column[k * step_k]));
         }
-        if (truncates) sum.widen(std::ldexp(sum.magnitude(), -8));
+        if (truncates) {
+          sum.widen(std::ldexp(sum.magnitude(), -8));
+          for (std::int64_t k = 0; k < depth; ++k) sum.widen(lost_of_subnormals(row[k], column[k * step_k]));
+        }
         // Each term, and what is summed so far at every 32 of them, loses what lies 13 bits below the largest.
         if (cuts && !sum.fits(13)) sum.widen(static_cast<double>(depth + depth / 32 + 1) * std::ldexp(sum.magnitude(), -13));
         c.elements.push_back(sum.finish());

@@ -203,7 +203,7 @@ class Generator {
       axes.insert(axes.begin(), is_live ? Axis::l : Axis::one);
       dims.insert(dims.begin(), is_live ? extent(Axis::l) : 1);
     }
-    const std::int64_t steps = c_.is_tied || options_.kernel_types || !r_.chance(22) ? 0 : r_.between(1, 3);
+    const std::int64_t steps = c_.is_tied || !r_.chance(22) ? 0 : r_.between(1, 3);
     Format root = entering;
     if (steps > 0 && r_.chance(70)) root = r_.pick(kStored);
     Dims strides = input_layout(dims);

@@ -61,7 +61,7 @@ struct GeneratorOptions {
   bool block_scaled = false;  ///< matrices with scales of blocks, and quantised outputs
   /// Calls that a kernel's paths take: layouts in declared order and alignment, extents up to `largest` at every call.
   bool for_device = false;
-  /// What a GPU kernel multiplies, mostly bf16 and fp16, without a prologue; one product or two, and floating types behind.
+  /// What a GPU kernel multiplies, mostly bf16 and fp16; one product or two, and floating types behind.
   bool kernel_types = false;
 };
 

@@ -200,7 +200,7 @@ VG_DEVICE float swish(float x, float beta) {
 }
 VG_DEVICE float softplus(float x, float beta) {
   const float t = beta * x;
-  return ((t > 0.0f ? t : 0.0f) + log1pf(expf(-fabsf(t)))) / beta + (x - x);
+  return ((t > 0.0f ? t : 0.0f) + log1pf(expf(-fabsf(t)))) / beta;
 }
 VG_DEVICE float gelu(float x) {
   const float v = x < -50.0f ? -50.0f : x;

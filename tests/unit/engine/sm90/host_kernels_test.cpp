@@ -179,6 +179,9 @@ TEST(HostKernels, FormulasAreThoseOfTheDocs) {
     EXPECT_NEAR(vg::gelu(f), gelu, (6e-7 + 1.2e-7 * v * v) * std::fabs(gelu) + 1e-37) << x;
     close(vg::leaky(f, 0.25F), v > 0 ? v : 0.25 * v, x);
   }
+  EXPECT_EQ(vg::softplus(INFINITY, 1.0F), INFINITY);
+  EXPECT_EQ(vg::softplus(-INFINITY, 2.0F), 0.0F);
+  EXPECT_TRUE(std::isnan(vg::softplus(NAN, 1.0F)));
   EXPECT_TRUE(std::isnan(vg::max_nan(NAN, 1.0F)) && std::isnan(vg::max_nan(1.0F, NAN)));
   EXPECT_TRUE(std::isnan(vg::min_nan(NAN, 1.0F)) && std::isnan(vg::sigmoid(NAN)) && std::isnan(vg::swish(NAN, 1.0F)));
 }
