@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/environment.hpp"
+#include "base/subnormals.hpp"
 
 namespace verglas {
 namespace {
@@ -64,6 +65,7 @@ class Pool {
 
  private:
   void work(const Body& body, int worker) noexcept {
+    const WithSubnormals subnormals;
     inside = true;
     for (std::int64_t i = next_.fetch_add(1, std::memory_order_relaxed); i < items_;
          i = next_.fetch_add(1, std::memory_order_relaxed))
@@ -145,6 +147,7 @@ void parallel_for(std::int64_t items, Body body) noexcept {
     Pool& p = pool();
     if (p.size() > 1 && p.run(items, body)) return;
   }
+  const WithSubnormals subnormals;
   for (std::int64_t i = 0; i < items; ++i) body(i, 0);
 }
 

@@ -7,6 +7,7 @@ namespace verglas {
 
 /// Runs body(item, worker) once for every item below `items`, on up to thread_count() threads, the caller among them.
 /// Items are handed out in increasing order: when an item runs, every smaller one has started. `worker` is below thread_count().
+/// Subnormals are numbers in a body, whatever the caller's thread is set to.
 /// Allocates nothing. A nested call, and a call while another thread's is running, does its items on the calling thread alone.
 void parallel_for(std::int64_t items, FunctionRef<void(std::int64_t item, int worker)> body) noexcept;
 

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "base/parallel_for.hpp"
+#include "base/subnormals.hpp"
 #include "engine/cpu/arena.hpp"
 #include "engine/cpu/pointwise.hpp"
 #include "engine/cpu/quantise.hpp"
@@ -31,6 +32,7 @@ class CpuLauncher final : public recipe::Launcher {
   }
 
   Status launch(const Binding& b, const recipe::Call&) const noexcept override {
+    const WithSubnormals subnormals;
     for (const ReduceOp& r : program_.reductions) seed(r, b.role[r.role]);
     const std::int64_t l = b.live[1], m = b.live[2], n = b.live[3];
     for (const QuantiseOp& q : program_.quantised) Quantiser(q, b).clear();

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#if defined(__SSE__)
+#include <xmmintrin.h>
+#endif
 
 #include <atomic>
 #include <thread>
@@ -35,6 +38,22 @@ std::vector<int> counts(std::int64_t items) {
   });
   return {seen.begin(), seen.end()};
 }
+
+#if defined(__SSE__)
+TEST_P(Threads, ComputeWithSubnormalsWhateverTheCallerIsSetTo) {
+  set_thread_count(1);  // workers that start below inherit the setting
+  set_thread_count(GetParam());
+  const unsigned before = _mm_getcsr();
+  _mm_setcsr(before | 0x8040U);  // FTZ, DAZ
+  for (const std::int64_t items : {1, 64}) {
+    std::atomic<int> flushing{0};
+    parallel_for(items, [&](std::int64_t, int) { flushing += (_mm_getcsr() & 0x8040U) != 0 ? 1 : 0; });
+    EXPECT_EQ(flushing.load(), 0);
+    EXPECT_EQ(_mm_getcsr() & 0x8040U, 0x8040U);
+  }
+  _mm_setcsr(before);
+}
+#endif
 
 TEST_P(Threads, RunEveryItemOnce) {
   for (const std::int64_t items : {0, 1, 2, 3, 17, 1000})
