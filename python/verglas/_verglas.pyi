@@ -1406,7 +1406,9 @@ def plan_cache() -> dict:
 def clear_plan_cache() -> None:
     """Empties it; plans in use live until their calls are over."""
 
-def xla_target() -> object:
+def xla_targets() -> object:
     """
-    The handler of operations for jax.ffi.register_ffi_target; None where the module was built without JAX's headers.
+    Handlers of operations for jax.ffi.register_ffi_target, by platform: {"cpu": ..., "CUDA": ...}.
+
+    None where the module was built without XLA's headers.
     """

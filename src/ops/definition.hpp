@@ -22,6 +22,7 @@ struct Problem {
   const Options& options;
   std::int64_t m = 0, n = 0, k = 0, l = 0;
   int block = 0;                                  ///< elements of K that share a scale; 0: there are no scales
+  bool alpha_in_memory = false;                   ///< an fp32 where the tensors are, and no scalar of the call
   std::array<TensorView, kMaxTensors> layout{};   ///< of outputs: what they have to be; not set: no such output
   std::array<std::uint8_t, kMaxTensors> major{};  ///< of matrices: the contiguous axis, 0 or 1
 
@@ -69,7 +70,7 @@ enum class Cut : std::uint8_t {
   column,  ///< (M, 1, L) as (L, M, 1)
   scalar,  ///< one element as (1, 1, 1)
   bytes,   ///< scales of blocks: all that there are, in a row
-  alpha,   ///< no tensor: the call's alpha
+  alpha,   ///< no tensor of the operation: the call's alpha
   own,     ///< as the operation's own function says
   // One batch at a time: runs of columns take the place of the batch.
   a_batch,    ///< (M, K) as (1, M, K)
@@ -162,6 +163,7 @@ struct Built {
   std::vector<Part> parts;
 };
 std::shared_ptr<const Built> built_for(const Problem& p);
-void launch(const Built& built, const Problem& p, float alpha, Stream stream);
+/// `alpha` is an address on the host, or one element where the tensors are.
+void launch(const Built& built, const Problem& p, const TensorView& alpha, Stream stream);
 
 }  // namespace verglas::ops

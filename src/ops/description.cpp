@@ -87,8 +87,11 @@ Tensor Description::input(int place, Cut cut, int part) {
 }
 
 Tensor Description::alpha() {
-  Tensor t =
-      graph.tensor({.name = "alpha", .dim = {1, 1, 1}, .stride = {1, 1, 1}, .data_type = DataType::fp32, .pass_by_value = true});
+  Tensor t = graph.tensor({.name = "alpha",
+                           .dim = {1, 1, 1},
+                           .stride = {1, 1, 1},
+                           .data_type = DataType::fp32,
+                           .pass_by_value = !p_.alpha_in_memory});
   note(t, {});
   return t;
 }

@@ -67,12 +67,12 @@ std::shared_ptr<const Built> built_for(const Problem& p) {
   return plan_cache().put(key, build(p, key));
 }
 
-void launch(const Built& built, const Problem& p, float alpha, Stream stream) {
+void launch(const Built& built, const Problem& p, const TensorView& alpha, Stream stream) {
   std::array<TensorView, 2 * kMaxTensors> views;
   const auto cut = [&](const Built::Part& part, std::int64_t batch) {
     for (std::size_t i = 0; i < part.feeds.size(); ++i) {
       const Feed& feed = part.feeds[i];
-      views[i] = feed.cut == Cut::alpha ? TensorView::address(&alpha) : cut_out(p.at(feed.place), feed, batch);
+      views[i] = feed.cut == Cut::alpha ? alpha : cut_out(p.at(feed.place), feed, batch);
     }
     return std::span<const TensorView>(views.data(), part.feeds.size());
   };
@@ -121,7 +121,18 @@ CompiledPlan Operation::plan(std::span<const TensorView> tensors, const Options&
 void Operation::run(std::span<const TensorView> tensors, const Options& options, float alpha, Stream stream) const {
   const Problem p = problem_of(*definition_, tensors, options);
   require_outputs(p);
-  launch(*built_for(p), p, alpha, stream);
+  launch(*built_for(p), p, TensorView::address(&alpha), stream);
+}
+
+void Operation::run(std::span<const TensorView> tensors, const Options& options, const TensorView& alpha, Stream stream) const {
+  Problem p = problem_of(*definition_, tensors, options);
+  require_outputs(p);
+  const bool is_one = std::all_of(alpha.extent.begin(), alpha.extent.begin() + alpha.rank, [](auto e) { return e == 1; });
+  if (alpha.dtype != DataType::fp32 || !is_one)
+    throw broken(Rule::op_dtype, std::string(name()) + ", alpha", is_one ? std::string(name_of(alpha.dtype)) : "several elements",
+                 "one element of fp32");
+  p.alpha_in_memory = true;
+  launch(*built_for(p), p, TensorView::strided(alpha.data, alpha.dtype, {1, 1, 1}, {1, 1, 1}, alpha.device), stream);
 }
 
 Prepared::Prepared(Operation operation, std::span<const TensorView> samples, const Options& options, float alpha)
@@ -157,7 +168,8 @@ void Prepared::execute(std::span<const TensorView> tensors, std::optional<float>
     throw broken(Rule::op_sample, std::string(operation_.name()), "another batch, device or alignment than the samples'",
                  "as the samples");
   }
-  launch(*built_, p, alpha.value_or(alpha_), stream);
+  float value = alpha.value_or(alpha_);
+  launch(*built_, p, TensorView::address(&value), stream);
 }
 
 }  // namespace verglas::ops

@@ -23,7 +23,7 @@ Key key_of(const Problem& p) {
   const auto add = [&](std::size_t value) { key[at++] = static_cast<std::uint8_t>(value); };
   const auto names = Operation::names();
   add(static_cast<std::size_t>(std::find(names.begin(), names.end(), p.definition.name()) - names.begin()));
-  add(p.l == 1);
+  add((p.l == 1 ? 1U : 0U) | (p.alpha_in_memory ? 2U : 0U));
   add(static_cast<std::size_t>(p.block));
   const Device device = p.at(0).device;
   add(static_cast<std::size_t>(device.type));

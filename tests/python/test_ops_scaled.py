@@ -179,7 +179,7 @@ def test_classes_and_two_formats_do_not_share_a_plan():
 
 def test_jax_takes_scales_in_order_under_jit():
     jax = pytest.importorskip("jax")
-    if verglas._verglas.xla_target() is None:
+    if verglas._verglas.xla_targets() is None:
         pytest.skip("the module was built without JAX' headers")
     form = (E4M3, E8M0, 32)
     a, sfa, wide_a = operand(8, 64, 1, form, 1)

@@ -76,6 +76,15 @@ REFUSES(op_dtype) {
             "invalid_call [op.dtype] gemm_swiglu, a: got int8, wanted fp32, fp16, bf16, fp8_e4m3, fp8_e5m2");
   EXPECT_EQ(after([](S& s) { s.views[S::kB].dtype = DataType::bf16; }),
             "invalid_call [op.dtype] gemm_swiglu, b: got bf16, wanted fp32 as a");
+  const auto with_alpha = [](DataType type, std::int64_t count) {
+    Sample s;
+    const TensorView alpha = TensorView::dense(s.memory.data() + 2048, type, {count});
+    return said([&] { ops::Operation::named("gemm_swiglu").run(s.views, s.options, alpha); });
+  };
+  EXPECT_EQ(with_alpha(DataType::bf16, 1), "invalid_call [op.dtype] gemm_swiglu, alpha: got bf16, wanted one element of fp32");
+  EXPECT_EQ(with_alpha(DataType::fp32, 2),
+            "invalid_call [op.dtype] gemm_swiglu, alpha: got several elements, wanted one element of fp32");
+  EXPECT_EQ(with_alpha(DataType::fp32, 1), "");
   EXPECT_EQ(after([](S& s) { s.views[S::kA].dtype = s.views[S::kB].dtype = DataType::bf16; }), "");
 }
 

@@ -66,6 +66,9 @@ class Operation {
   /// Checks everything, then launches. Nothing is written for a call that is refused.
   void run(std::span<const TensorView> tensors, const Options& options = {}, float alpha = 1.0F, Stream stream = {}) const;
 
+  /// The same with alpha as one fp32 where the tensors are: of a value that the host need not wait for.
+  void run(std::span<const TensorView> tensors, const Options& options, const TensorView& alpha, Stream stream = {}) const;
+
   friend bool operator==(const Operation&, const Operation&) = default;
 
  private:

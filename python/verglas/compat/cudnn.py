@@ -148,7 +148,7 @@ gemm_srelu_wrapper_sm100 = _ops.gemm_srelu_forward
 gemm_dsrelu_wrapper_sm100 = _ops.gemm_srelu_backward
 
 _MISSING = frozenset(
-    """Graph BSA DSA NSA gemm_proj_rope_mxfp8_jax_sm100
+    """Graph BSA DSA NSA
     grouped_gemm_wrapper_sm100 grouped_gemm_glu_wrapper_sm100 grouped_gemm_dglu_wrapper_sm100 grouped_gemm_wgrad_wrapper_sm100
     grouped_gemm_quant_wrapper_sm100 grouped_gemm_srelu_wrapper_sm100 grouped_gemm_dsrelu_wrapper_sm100
     grouped_gemm_swiglu_wrapper_sm100 grouped_gemm_dswiglu_wrapper_sm100
@@ -193,6 +193,7 @@ __all__ = [
 _WITH_JAX = {
     "gemm_amax_jax_sm100": "gemm_amax_jax_forward",
     "gemm_dsrelu_jax_sm100": "gemm_srelu_jax_backward",
+    "gemm_proj_rope_mxfp8_jax_sm100": "gemm_proj_rope_mxfp8_jax_forward",
     "gemm_srelu_jax_sm100": "gemm_srelu_jax_forward",
     "gemm_swiglu_jax_sm100": "gemm_swiglu_jax_forward",
 }

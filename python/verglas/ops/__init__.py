@@ -11,8 +11,16 @@ from verglas.ops.gemm_proj_rope_mxfp8 import (
 from verglas.ops.gemm_srelu import GemmDsrelu, GemmSrelu, gemm_srelu_backward, gemm_srelu_forward
 from verglas.ops.gemm_swiglu import GemmSwiglu, gemm_swiglu_forward
 
-# Functions for programs that JAX compiles, imported when they are asked for: docs/jax.md.
-_WITH_JAX = frozenset({"gemm_amax_jax_forward", "gemm_srelu_jax_backward", "gemm_srelu_jax_forward", "gemm_swiglu_jax_forward"})
+# Functions for programs that JAX compiles, imported when they are asked for: docs/frameworks.md.
+_WITH_JAX = frozenset(
+    {
+        "gemm_amax_jax_forward",
+        "gemm_proj_rope_mxfp8_jax_forward",
+        "gemm_srelu_jax_backward",
+        "gemm_srelu_jax_forward",
+        "gemm_swiglu_jax_forward",
+    }
+)
 
 __all__ = [
     "GemmAmax",

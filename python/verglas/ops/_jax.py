@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -12,18 +14,20 @@ import numpy as np
 from verglas import _verglas, errors
 from verglas._verglas import OperationOptions, TensorSpec
 from verglas.ops._frameworks import numpy_dtype
-from verglas.ops._operation import named, options_of
+from verglas.ops._operation import by_name, named
 from verglas.ops._result import TupleDict
 
 _TARGET = "verglas.operation"
+_ROPE = "gemm_proj_rope_mxfp8"
 
 
 @functools.cache
 def _register() -> None:
-    handler = _verglas.xla_target()
-    if handler is None:
+    targets = _verglas.xla_targets()
+    if targets is None:
         raise ImportError("this build of verglas knows nothing of XLA: build it where jax>=0.5 is installed")
-    jax.ffi.register_ffi_target(_TARGET, handler, platform="cpu")
+    for platform, handlers in targets.items():
+        jax.ffi.register_ffi_target(_TARGET, handlers, platform=platform)
     jax.tree_util.register_pytree_node(
         TupleDict, lambda r: (list(r.values()), tuple(r.keys())), lambda keys, values: TupleDict(zip(keys, values, strict=True))
     )
@@ -33,98 +37,139 @@ def _refused(rule: str, operand: str, got: str, want: str) -> errors.Error:
     return errors.make("invalid_call", rule, operand, got, want, f"invalid_call [{rule}] {operand}: got {got}, wanted {want}")
 
 
-def _spec(array: Any) -> TensorSpec:
-    """As the handler will see it: of three axes the last is the outermost."""
+@dataclasses.dataclass(frozen=True)
+class _Site:
+    """A foreign call but for its arrays: places of inputs and outputs, (shape, dtype) of the latter."""
+
+    operation: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    ranks: tuple[int, ...]
+    shapes: tuple[tuple[tuple[int, ...], Any], ...]
+    sf_vec_size: int
+    alpha: float
+    w_out_in: bool
+    takes_alpha: bool  # as an array, behind the inputs
+
+    @property
+    def batch_last(self) -> bool:
+        """Of three axes the last is the outermost."""
+        return self.operation != _ROPE
+
+    def layout(self, rank: int) -> tuple[int, ...]:
+        return (2, 0, 1) if rank == 3 and self.batch_last else tuple(range(rank))
+
+
+def _spec(array: Any, batch_last: bool) -> TensorSpec:
+    """As the handler will see it."""
     shape = list(array.shape)
-    stride = [shape[1], 1, shape[0] * shape[1]] if len(shape) == 3 else None
+    stride = [shape[1], 1, shape[0] * shape[1]] if len(shape) == 3 and batch_last else None
     return TensorSpec(shape, np.dtype(array.dtype), stride)
 
 
-def _layout(rank: int) -> tuple[int, ...]:
-    return (2, 0, 1) if rank == 3 else tuple(range(rank))
+@functools.cache
+def _one_by_one(site: _Site) -> Callable[..., tuple[Any, ...]]:
+    """The foreign call; the elements of a vmap run one after another."""
+    _register()
+    call = jax.ffi.ffi_call(
+        _TARGET,
+        [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in site.shapes],
+        input_layouts=[site.layout(rank) for rank in site.ranks] + ([()] if site.takes_alpha else []),
+        output_layouts=[site.layout(len(shape)) for shape, _ in site.shapes],
+        vmap_method="sequential",
+    )
+    attributes = {
+        "operation": site.operation,
+        "inputs": np.array(site.inputs, np.int32),
+        "outputs": np.array(site.outputs, np.int32),
+        "sf_vec_size": np.int32(site.sf_vec_size),
+        "alpha": np.float32(site.alpha),
+        "w_out_in": site.w_out_in,
+        "batch_last": site.batch_last,
+    }
+    return lambda *arrays: tuple(call(*arrays, **attributes))
 
 
-def _batch_to_the_end(array: Any, axis_size: int, is_batched: bool) -> Any:
+def _to_the_end(array: Any, size: int, is_batched: bool) -> Any:
     if not is_batched:
-        array = jnp.broadcast_to(array, (axis_size, *array.shape))
+        array = jnp.broadcast_to(array, (size, *array.shape))
     moved = jnp.moveaxis(array, 0, -1)
     return moved.reshape(*moved.shape[:2], -1)
 
 
 @functools.cache
-def _callable(
-    name: str,
-    places: tuple[int, ...],
-    ranks: tuple[int, ...],
-    outputs: tuple[int, ...],
-    shapes: tuple[Any, ...],
-    sf_vec_size: int,
-    alpha: float,
-    takes_alpha: bool,
-) -> Any:
-    """The foreign call for inputs at these places; ``shapes`` are (shape, dtype) of the outputs."""
-    _register()
-    call = jax.ffi.ffi_call(
-        _TARGET,
-        [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in shapes],
-        input_layouts=[_layout(rank) for rank in ranks] + ([()] if takes_alpha else []),
-        output_layouts=[_layout(len(shape)) for shape, _ in shapes],
-        vmap_method="sequential",
-    )
-    attributes = {
-        "operation": name,
-        "inputs": np.array(places, np.int32),
-        "outputs": np.array(outputs, np.int32),
-        "sf_vec_size": np.int32(sf_vec_size),
-        "alpha": np.float32(alpha),
-    }
-    return lambda *arrays: tuple(call(*arrays, **attributes))
+def _with_batches(site: _Site) -> Callable[..., tuple[Any, ...]]:
+    """The call, whose batch L takes in the axis of a vmap: one launch for all of it."""
+    function = jax.custom_batching.custom_vmap(_one_by_one(site))
+
+    @function.def_vmap
+    def rule(size: int, batched: list[bool], *arrays: Any) -> Any:
+        folded = [_to_the_end(a, size, b) for a, b in zip(arrays, batched, strict=True)]
+        wide = tuple(((*shape[:2], shape[2] * size), dtype) for shape, dtype in site.shapes)
+        results = _with_batches(dataclasses.replace(site, shapes=wide))(*folded)
+        split = [r.reshape(*shape, size) for r, (shape, _) in zip(results, site.shapes, strict=True)]
+        return tuple(jnp.moveaxis(r, -1, 0) for r in split), (True,) * len(split)
+
+    return function
+
+
+@functools.cache
+def _with_tokens(site: _Site) -> Callable[..., tuple[Any, ...]]:
+    """The projection, whose tokens take in the axis of a vmap; one after another where weights are mapped too."""
+    plain = _one_by_one(site)
+    function = jax.custom_batching.custom_vmap(plain)
+    weights = {1, 5}  # places of w and its scales
+
+    @function.def_vmap
+    def rule(size: int, batched: list[bool], *arrays: Any) -> Any:
+        if any(b for place, b in zip(site.inputs, batched, strict=True) if place in weights):
+            axes = [0 if b else None for b in batched]
+            return jax.vmap(plain, axes)(*arrays), (True,) * len(site.shapes)
+        full = [
+            a if b or p in weights else jnp.broadcast_to(a, (size, *a.shape))
+            for p, a, b in zip(site.inputs, arrays, batched, strict=True)
+        ]
+        folded = [a if p in weights else a.reshape(-1, a.shape[-1]) for p, a in zip(site.inputs, full, strict=True)]
+        wide = tuple(((shape[0] * size, *shape[1:]), dtype) for shape, dtype in site.shapes)
+        results = _with_tokens(dataclasses.replace(site, shapes=wide))(*folded)
+        return tuple(r.reshape(size, *s) for r, (s, _) in zip(results, site.shapes, strict=True)), (True,) * len(site.shapes)
+
+    return function
 
 
 def call(name: str, tensors: dict[str, Any], options: dict[str, Any], alpha: Any = 1.0) -> dict[str, Any]:
     """The outputs by place. Everything that can be wrong is raised while tracing."""
-    if name == "gemm_proj_rope_mxfp8":
-        text = f"unsupported [op.not_yet] {name} takes no arrays of JAX yet"
-        raise errors.make("unsupported", "op.not_yet", name, "", "", text)
     operation, places = named(name)
     given = [tensors.get(place) for place in places]
     for tensor in given:
         if tensor is not None and not isinstance(tensor, (jax.Array, np.ndarray)):
             raise _refused("op.framework", name, f"Unsupported tensor framework: {type(tensor).__name__}", "JAX' arrays")
-    specs = operation.outputs([None if t is None else _spec(t) for t in given], OperationOptions(**options))
+    specs = operation.outputs([None if t is None else _spec(t, name != _ROPE) for t in given], OperationOptions(**options))
     inputs = tuple(i for i, t in enumerate(given) if t is not None)
     outputs = tuple(i for i, spec in enumerate(specs) if spec is not None)
-    shapes = tuple((tuple(specs[i].shape), numpy_dtype(specs[i].data_type)) for i in outputs)
     takes_alpha = isinstance(alpha, jax.Array)
-    fixed = 1.0 if takes_alpha else float(alpha)
-    arrays = [given[i] for i in inputs]
-    if takes_alpha:
-        arrays.append(jnp.asarray(alpha, jnp.float32).reshape(()))
-    ranks = tuple(given[i].ndim for i in inputs)
-    if any(len(shape) > 3 for shape, _ in shapes):
+    site = _Site(
+        name,
+        inputs,
+        outputs,
+        ranks=tuple(given[i].ndim for i in inputs),
+        shapes=tuple((tuple(specs[i].shape), numpy_dtype(specs[i].data_type)) for i in outputs),
+        sf_vec_size=options.get("sf_vec_size", 0),
+        alpha=1.0 if takes_alpha else float(alpha),
+        w_out_in=options.get("w_out_in", True),
+        takes_alpha=takes_alpha,
+    )
+    if any(len(shape) > 3 for shape, _ in site.shapes):
         raise _refused("op.option", name, "a quantised output", "one without scales of its own, from JAX")
     # One maximum for each element of a vmap, so that its batch is no batch of ours; and scales lie in atoms of one batch.
-    if name == "gemm_amax" or takes_alpha or max(ranks) > 3:
-        results = _callable(name, inputs, ranks, outputs, shapes, options.get("sf_vec_size", 0), fixed, takes_alpha)(*arrays)
+    if name == _ROPE:
+        function = _with_tokens(site)
+    elif name == "gemm_amax" or takes_alpha or max(site.ranks) > 3:
+        function = _one_by_one(site)
     else:
-        results = _with_batches(name, inputs, outputs, shapes, fixed)(*arrays)
-    return {places[i]: result for i, result in zip(outputs, results, strict=True)}
-
-
-@functools.cache
-def _with_batches(name: str, inputs: tuple[int, ...], outputs: tuple[int, ...], shapes: tuple[Any, ...], alpha: float) -> Any:
-    """The call, whose batch L takes in the axis of a vmap: one launch for all of it."""
-    function = jax.custom_batching.custom_vmap(_callable(name, inputs, (3,) * len(inputs), outputs, shapes, 0, alpha, False))
-
-    @function.def_vmap
-    def rule(axis_size: int, in_batched: list[bool], *arrays: Any) -> Any:
-        folded = [_batch_to_the_end(a, axis_size, b) for a, b in zip(arrays, in_batched, strict=True)]
-        wide = tuple(((*shape[:2], shape[2] * axis_size), dtype) for shape, dtype in shapes)
-        results = _with_batches(name, inputs, outputs, wide, alpha)(*folded)
-        split = [r.reshape(*shape, axis_size) for r, (shape, _) in zip(results, shapes, strict=True)]
-        return tuple(jnp.moveaxis(r, -1, 0) for r in split), tuple(True for _ in shapes)
-
-    return function
+        function = _with_batches(site)
+    arrays = [given[i] for i in inputs] + ([jnp.asarray(alpha, jnp.float32).reshape(())] if takes_alpha else [])
+    return {places[i]: result for i, result in zip(outputs, function(*arrays), strict=True)}
 
 
 def run_eagerly(
@@ -137,6 +182,103 @@ def run_eagerly(
     return TupleDict((key, made.get(key.removesuffix("_tensor"))) for key in keys)
 
 
+def _entry(name: str, *wanted: str) -> Any:
+    """Of a declared signature the function that answers these outputs as a plain tuple."""
+
+    def use(tensors: dict[str, Any], options: dict[str, Any], given: dict[str, Any]) -> tuple[Any, ...]:
+        made = call(name, tensors, options, given.get("alpha", 1.0))
+        return tuple(made[place] for place in wanted)
+
+    return by_name(use)
+
+
+@jax.custom_jvp
+def _constant(x: Any) -> Any:
+    return x
+
+
+@_constant.defjvp
+def _(primals: Any, tangents: Any) -> Any:
+    raise TypeError("operands with block scales, and alpha beside them, cannot be differentiated")
+
+
+Backward = Callable[[dict[str, Any], Any, dict[str, Any], Any, tuple[Any, Any]], dict[str, Any]]
+
+
+def _differentiable(name: str, outputs: tuple[str, str], backward: Backward) -> Any:
+    """The same with gradients for a, b, prob, and alpha where it is an array: ``backward`` answers them by place, given tensors,
+    alpha, options, the first output, and the gradients of both.
+
+    Operands with scales have none, since another operand would have other scales.
+    """
+
+    def use(tensors: dict[str, Any], options: dict[str, Any], given: dict[str, Any]) -> tuple[Any, ...]:
+        scaled = tensors["sfa"] is not None or tensors["sfb"] is not None
+        alpha = given["alpha"]
+        all_of = {**tensors, "alpha": alpha if isinstance(alpha, jax.Array) else float(alpha)}
+        wanted = ("prob", "alpha") if scaled else ("a", "b", "prob", "alpha")
+        chosen = {place: all_of[place] for place in wanted if isinstance(all_of.get(place), (jax.Array, np.ndarray))}
+        if scaled:
+            chosen.pop("alpha", None)
+            all_of = {place: _constant(t) if isinstance(t, jax.Array) and place != "prob" else t for place, t in all_of.items()}
+
+        def forward(chosen: dict[str, Any]) -> tuple[Any, ...]:
+            full = {**all_of, **chosen}
+            made = call(name, {place: full[place] for place in tensors}, options, full["alpha"])
+            return tuple(made[place] for place in outputs)
+
+        def keep(chosen: dict[str, Any]) -> tuple[Any, Any]:
+            results = forward(chosen)
+            return results, (chosen, results[0])
+
+        def back(kept: Any, gradients: Any) -> tuple[dict[str, Any]]:
+            chosen, first = kept
+            full = {**all_of, **chosen}
+            found = backward(full, options, first, gradients)
+            if not scaled:
+                found |= _of_product(found["x"], full)
+            return ({place: found[place].astype(t.dtype).reshape(t.shape) for place, t in chosen.items()},)
+
+        if not chosen:
+            return forward(chosen)
+        function = jax.custom_vjp(forward)
+        function.defvjp(keep, back)
+        return function(chosen)
+
+    return by_name(use)
+
+
+def _of_product(of_x: Any, of: dict[str, Any]) -> dict[str, Any]:
+    """Gradients of x = alpha · a · bᵀ, in fp32."""
+    a, b = of["a"].astype(jnp.float32), of["b"].astype(jnp.float32)
+    found = {"a": jnp.einsum("mnl,nkl->mkl", of["alpha"] * of_x, b), "b": jnp.einsum("mnl,mkl->nkl", of["alpha"] * of_x, a)}
+    if isinstance(of["alpha"], jax.Array):
+        found["alpha"] = (of_x * jnp.einsum("mkl,nkl->mnl", a, b)).sum()
+    return found
+
+
+def _swiglu_backward(of: dict[str, Any], options: dict[str, Any], ab12: Any, gradients: tuple[Any, Any]) -> dict[str, Any]:
+    """From the stored ab12, so as precise as its type."""
+    of_ab12, of_c = (g.astype(jnp.float32) for g in gradients)
+    m, n, batch = ab12.shape
+    runs = ab12.astype(jnp.float32).reshape(m, n // 64, 2, 32, batch)
+    up, gate = runs[:, :, 0], runs[:, :, 1]
+    sigmoid = jax.nn.sigmoid(gate)
+    of_c = of_c.reshape(m, n // 64, 32, batch)
+    both = (of_c * gate * sigmoid, of_c * up * sigmoid * (1 + gate * (1 - sigmoid)))
+    return {"x": jnp.stack(both, 2).reshape(m, n, batch) + of_ab12}
+
+
+def _srelu_backward(of: dict[str, Any], options: dict[str, Any], c: Any, gradients: tuple[Any, Any]) -> dict[str, Any]:
+    of_c, of_d = gradients
+    if of_d.dtype not in (jnp.float32, jnp.float16, jnp.bfloat16):
+        of_d = of_d.astype(jnp.float32)
+    tensors = {**{place: of[place] for place in ("a", "b", "sfa", "sfb", "prob")}, "c": of_d}
+    made = call("gemm_dsrelu", tensors, {"d_dtype": "fp32", "sf_vec_size": options["sf_vec_size"]}, of["alpha"])
+    return {"x": made["d"] + of_c.astype(jnp.float32), "prob": made["dprob"]}
+
+
+@_entry("gemm_amax", "c", "amax")
 def gemm_amax_jax_forward(
     a_tensor: Any,
     b_tensor: Any,
@@ -149,17 +291,9 @@ def gemm_amax_jax_forward(
     sf_vec_size: int = 32,
 ) -> tuple[Any, Any]:
     """(c, amax) of `gemm_amax_forward`, also under `jax.jit`. `jax.vmap` runs one element after another."""
-    options = options_of(
-        c_dtype=c_dtype,
-        acc_dtype=acc_dtype,
-        mma_tiler_mn=mma_tiler_mn,
-        cluster_shape_mn=cluster_shape_mn,
-        sf_vec_size=sf_vec_size,
-    )
-    made = call("gemm_amax", {"a": a_tensor, "b": b_tensor, "sfa": sfa_tensor, "sfb": sfb_tensor}, options)
-    return made["c"], made["amax"]
 
 
+@_differentiable("gemm_swiglu", ("ab12", "c"), _swiglu_backward)
 def gemm_swiglu_jax_forward(
     a_tensor: Any,
     b_tensor: Any,
@@ -177,54 +311,11 @@ def gemm_swiglu_jax_forward(
 ) -> tuple[Any, Any]:
     """(ab12, c) of `gemm_swiglu_forward`, also under `jax.jit`, `jax.vmap` and `jax.grad`. alpha may be an array of one element.
 
-    The gradient, for a and b, is computed from the stored ab12, so it is as precise as its type.
+    The gradient, for a, b and such an alpha, is computed from the stored ab12, so it is as precise as its type.
     """
-    options = options_of(
-        ab12_dtype=ab12_dtype,
-        c_dtype=c_dtype,
-        acc_dtype=acc_dtype,
-        mma_tiler_mn=mma_tiler_mn,
-        cluster_shape_mn=cluster_shape_mn,
-        sf_vec_size=sf_vec_size,
-        vector_f32=vector_f32,
-        ab12_stages=ab12_stages,
-    )
-    scales = {"sfa": sfa_tensor, "sfb": sfb_tensor}
-
-    def forward(a: Any, b: Any) -> tuple[Any, Any]:
-        made = call("gemm_swiglu", {"a": a, "b": b, **scales}, options, alpha)
-        return made["ab12"], made["c"]
-
-    if sfa_tensor is not None or sfb_tensor is not None or isinstance(alpha, jax.Array):
-        return forward(a_tensor, b_tensor)
-    function = jax.custom_vjp(forward)
-
-    def keep(a: Any, b: Any) -> tuple[Any, Any]:
-        results = forward(a, b)
-        return results, (a, b, results[0])
-
-    def backward(kept: Any, gradients: Any) -> tuple[Any, Any]:
-        a, b, ab12 = kept
-        of_ab12, of_c = (g.astype(jnp.float32) for g in gradients)
-        m, n, batch = ab12.shape
-        runs = ab12.astype(jnp.float32).reshape(m, n // 64, 2, 32, batch)
-        up, gate = runs[:, :, 0], runs[:, :, 1]
-        sigmoid = jax.nn.sigmoid(gate)
-        of_c = of_c.reshape(m, n // 64, 32, batch)
-        both = (of_c * gate * sigmoid, of_c * up * sigmoid * (1 + gate * (1 - sigmoid)))
-        return _product_gradients(jnp.stack(both, 2).reshape(m, n, batch) + of_ab12, a, b, alpha)
-
-    function.defvjp(keep, backward)
-    return function(a_tensor, b_tensor)
 
 
-def _product_gradients(of_x: Any, a: Any, b: Any, alpha: float) -> tuple[Any, Any]:
-    """Of x = alpha · a · bᵀ: in fp32, rounded once to the operand's type."""
-    of_x = alpha * of_x
-    of_a = jnp.einsum("mnl,nkl->mkl", of_x, b.astype(jnp.float32)).astype(a.dtype)
-    return of_a, jnp.einsum("mnl,mkl->nkl", of_x, a.astype(jnp.float32)).astype(b.dtype)
-
-
+@_entry("gemm_dsrelu", "d", "dprob")
 def gemm_srelu_jax_backward(
     a_tensor: Any,
     b_tensor: Any,
@@ -241,19 +332,9 @@ def gemm_srelu_jax_backward(
     vector_f32: bool = False,
 ) -> tuple[Any, Any]:
     """(d, dprob) of `gemm_srelu_backward`, also under `jax.jit` and `jax.vmap`. alpha may be an array of one element."""
-    options = options_of(
-        d_dtype=d_dtype,
-        acc_dtype=acc_dtype,
-        mma_tiler_mn=mma_tiler_mn,
-        cluster_shape_mn=cluster_shape_mn,
-        sf_vec_size=sf_vec_size,
-        vector_f32=vector_f32,
-    )
-    tensors = {"a": a_tensor, "b": b_tensor, "c": c_tensor, "sfa": sfa_tensor, "sfb": sfb_tensor, "prob": prob_tensor}
-    made = call("gemm_dsrelu", tensors, options, alpha)
-    return made["d"], made["dprob"]
 
 
+@_differentiable("gemm_srelu", ("c", "d"), _srelu_backward)
 def gemm_srelu_jax_forward(
     a_tensor: Any,
     b_tensor: Any,
@@ -271,38 +352,19 @@ def gemm_srelu_jax_forward(
 ) -> tuple[Any, Any]:
     """(c, d) of `gemm_srelu_forward`, also under `jax.jit`, `jax.vmap` and `jax.grad`. alpha may be an array of one element.
 
-    The gradient is `gemm_srelu_backward`'s, for a, b and prob; two products in fp32 follow it.
+    The gradient, for a, b, prob and such an alpha, is `gemm_srelu_backward`'s; products in fp32 follow it. Beside operands with
+    scales only prob has one.
     """
-    options = options_of(
-        c_dtype=c_dtype,
-        d_dtype=d_dtype,
-        acc_dtype=acc_dtype,
-        mma_tiler_mn=mma_tiler_mn,
-        cluster_shape_mn=cluster_shape_mn,
-        sf_vec_size=sf_vec_size,
-        vector_f32=vector_f32,
-    )
-    scales = {"sfa": sfa_tensor, "sfb": sfb_tensor}
 
-    def forward(a: Any, b: Any, prob: Any) -> tuple[Any, Any]:
-        made = call("gemm_srelu", {"a": a, "b": b, "prob": prob, **scales}, options, alpha)
-        return made["c"], made["d"]
 
-    if sfa_tensor is not None or sfb_tensor is not None or isinstance(alpha, jax.Array):
-        return forward(a_tensor, b_tensor, prob_tensor)
-    function = jax.custom_vjp(forward)
-
-    def keep(a: Any, b: Any, prob: Any) -> tuple[Any, Any]:
-        return forward(a, b, prob), (a, b, prob)
-
-    def backward(kept: Any, gradients: Any) -> tuple[Any, Any, Any]:
-        a, b, prob = kept
-        of_c, of_d = gradients
-        if of_d.dtype not in (jnp.float32, jnp.float16, jnp.bfloat16):
-            of_d = of_d.astype(jnp.float32)
-        of_x, of_prob = gemm_srelu_jax_backward(a, b, of_d, prob_tensor=prob, alpha=alpha, d_dtype=jnp.float32)
-        of_a, of_b = _product_gradients(of_x + of_c.astype(jnp.float32), a, b, alpha)
-        return of_a, of_b, None if prob is None else of_prob
-
-    function.defvjp(keep, backward)
-    return function(a_tensor, b_tensor, prob_tensor)
+@_entry(_ROPE, "out_fp8_row", "out_scales_row", "out_fp8_col", "out_scales_col")
+def gemm_proj_rope_mxfp8_jax_forward(
+    x: Any,
+    w: Any,
+    cos: Any,
+    sin: Any,
+    x_scale: Any = None,
+    w_scale: Any = None,
+    w_out_in: bool = True,
+) -> tuple[Any, Any, Any, Any]:
+    """The outputs of `gemm_proj_rope_mxfp8_forward`, also under `jax.jit` and `jax.vmap`."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from verglas.ops._operation import PreparedOperation, options_of, run
+from verglas.ops._operation import PreparedOperation, constructor, executor, function_of
 from verglas.ops._result import TupleDict
 
 
+@function_of("gemm_amax", "c_tensor", "amax_tensor")
 def gemm_amax_forward(
     a_tensor: Any,
     b_tensor: Any,
@@ -37,16 +38,6 @@ def gemm_amax_forward(
     TupleDict
         c_tensor (M, N, L), amax_tensor (1, 1, 1) in fp32: -inf where c has no element, NaN where c has one.
     """
-    options = options_of(
-        c_dtype=c_dtype,
-        acc_dtype=acc_dtype,
-        major=c_major,
-        sf_vec_size=sf_vec_size,
-        mma_tiler_mn=mma_tiler_mn,
-        cluster_shape_mn=cluster_shape_mn,
-    )
-    tensors = {"a": a_tensor, "b": b_tensor, "sfa": sfa_tensor, "sfb": sfb_tensor}
-    return run("gemm_amax", tensors, options, ("c_tensor", "amax_tensor"), stream=stream)
 
 
 class GemmAmax(PreparedOperation):
@@ -54,6 +45,7 @@ class GemmAmax(PreparedOperation):
 
     _operation = "gemm_amax"
 
+    @constructor
     def __init__(
         self,
         sample_a: Any,
@@ -67,12 +59,9 @@ class GemmAmax(PreparedOperation):
         cluster_shape_mn: tuple[int, int] = (1, 1),
         sf_vec_size: int = 32,
     ) -> None:
-        samples = {"a": sample_a, "b": sample_b, "sfa": sample_sfa, "sfb": sample_sfb, "c": sample_c, "amax": sample_amax}
-        options = options_of(
-            acc_dtype=acc_dtype, sf_vec_size=sf_vec_size, mma_tiler_mn=mma_tiler_mn, cluster_shape_mn=cluster_shape_mn
-        )
-        super().__init__(samples, options)
+        """Samples say types, majors and device."""
 
+    @executor("gemm_amax")
     def execute(  # type: ignore[override]
         self,
         a_tensor: Any,
@@ -84,5 +73,3 @@ class GemmAmax(PreparedOperation):
         current_stream: Any = None,
     ) -> None:
         """Launches into the outputs given."""
-        tensors = {"a": a_tensor, "b": b_tensor, "sfa": sfa_tensor, "sfb": sfb_tensor, "c": c_tensor, "amax": amax_tensor}
-        self._execute(tensors, None, current_stream)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from verglas.ops._operation import PreparedOperation, run
+from verglas.ops._operation import PreparedOperation, function_of
 from verglas.ops._result import TupleDict
 
 _KEYS = ("out_fp8_row", "out_scales_row", "out_fp8_col", "out_scales_col")
 
 
+@function_of("gemm_proj_rope_mxfp8", *_KEYS)
 def gemm_proj_rope_mxfp8_forward(
     x: Any,
     w: Any,
@@ -37,8 +38,6 @@ def gemm_proj_rope_mxfp8_forward(
         out_fp8_row (tokens, H, 192) in e4m3, out_scales_row (tokens, H, 6) in uint8, out_fp8_col (tokens, H, 192),
         out_scales_col (tokens/32, H, 192).
     """
-    tensors = {"x": x, "w": w, "cos": cos, "sin": sin, "x_scale": x_scale, "w_scale": w_scale}
-    return run("gemm_proj_rope_mxfp8", tensors, {"w_out_in": w_out_in}, _KEYS, stream=stream)
 
 
 class GemmProjRopeMxfp8Bf16In(PreparedOperation):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from verglas.ops._operation import PreparedOperation, options_of, run
+from verglas.ops._operation import PreparedOperation, constructor, executor, function_of
 from verglas.ops._result import TupleDict
 
 
+@function_of("gemm_srelu", "c_tensor", "d_tensor", "amax_tensor", "sfd_tensor")
 def gemm_srelu_forward(
     a_tensor: Any,
     b_tensor: Any,
@@ -44,21 +45,9 @@ def gemm_srelu_forward(
     TupleDict
         c_tensor and d_tensor (M, N, L), and None for amax_tensor and sfd_tensor.
     """
-    options = options_of(
-        c_dtype=c_dtype,
-        d_dtype=d_dtype,
-        acc_dtype=acc_dtype,
-        major=c_major,
-        sf_vec_size=sf_vec_size,
-        mma_tiler_mn=mma_tiler_mn,
-        cluster_shape_mn=cluster_shape_mn,
-        vector_f32=vector_f32,
-    )
-    tensors = {"a": a_tensor, "b": b_tensor, "sfa": sfa_tensor, "sfb": sfb_tensor, "prob": prob_tensor}
-    tensors["norm_const"] = norm_const_tensor
-    return run("gemm_srelu", tensors, options, ("c_tensor", "d_tensor", "amax_tensor", "sfd_tensor"), alpha, stream)
 
 
+@function_of("gemm_dsrelu", "d_tensor", "dprob_tensor", "amax_tensor", "sfd_tensor")
 def gemm_srelu_backward(
     a_tensor: Any,
     b_tensor: Any,
@@ -93,18 +82,6 @@ def gemm_srelu_backward(
     TupleDict
         d_tensor (M, N, L), the gradient of x; dprob_tensor (M, 1, L) in fp32; and None for amax_tensor and sfd_tensor.
     """
-    options = options_of(
-        d_dtype=d_dtype,
-        acc_dtype=acc_dtype,
-        major=d_major,
-        sf_vec_size=sf_vec_size,
-        mma_tiler_mn=mma_tiler_mn,
-        cluster_shape_mn=cluster_shape_mn,
-        vector_f32=vector_f32,
-    )
-    tensors = {"a": a_tensor, "b": b_tensor, "c": c_tensor, "sfa": sfa_tensor, "sfb": sfb_tensor, "prob": prob_tensor}
-    tensors["norm_const"] = norm_const_tensor
-    return run("gemm_dsrelu", tensors, options, ("d_tensor", "dprob_tensor", "amax_tensor", "sfd_tensor"), alpha, stream)
 
 
 class GemmSrelu(PreparedOperation):
@@ -112,6 +89,7 @@ class GemmSrelu(PreparedOperation):
 
     _operation = "gemm_srelu"
 
+    @constructor
     def __init__(
         self,
         sample_a: Any,
@@ -131,17 +109,9 @@ class GemmSrelu(PreparedOperation):
         sf_vec_size: int = 16,
         vector_f32: bool = False,
     ) -> None:
-        samples = {"a": sample_a, "b": sample_b, "c": sample_c, "d": sample_d, "sfa": sample_sfa, "sfb": sample_sfb}
-        samples |= {"prob": sample_prob, "sfd": sample_sfd, "amax": sample_amax, "norm_const": sample_norm_const}
-        options = options_of(
-            acc_dtype=acc_dtype,
-            sf_vec_size=sf_vec_size,
-            mma_tiler_mn=mma_tiler_mn,
-            cluster_shape_mn=cluster_shape_mn,
-            vector_f32=vector_f32,
-        )
-        super().__init__(samples, options, alpha)
+        """Samples say types, majors and device."""
 
+    @executor("gemm_srelu")
     def execute(  # type: ignore[override]
         self,
         a_tensor: Any,
@@ -158,9 +128,6 @@ class GemmSrelu(PreparedOperation):
         current_stream: Any = None,
     ) -> None:
         """Launches into the outputs given; ``alpha=None`` is the constructor's."""
-        tensors = {"a": a_tensor, "b": b_tensor, "c": c_tensor, "d": d_tensor, "sfa": sfa_tensor, "sfb": sfb_tensor}
-        tensors |= {"prob": prob_tensor, "sfd": sfd_tensor, "amax": amax_tensor, "norm_const": norm_const_tensor}
-        self._execute(tensors, alpha, current_stream)
 
 
 class GemmDsrelu(PreparedOperation):
@@ -168,6 +135,7 @@ class GemmDsrelu(PreparedOperation):
 
     _operation = "gemm_dsrelu"
 
+    @constructor
     def __init__(
         self,
         sample_a: Any,
@@ -188,18 +156,9 @@ class GemmDsrelu(PreparedOperation):
         sf_vec_size: int = 16,
         vector_f32: bool = False,
     ) -> None:
-        samples = {"a": sample_a, "b": sample_b, "c": sample_c, "d": sample_d, "dprob": sample_dprob, "sfa": sample_sfa}
-        samples |= {"sfb": sample_sfb, "prob": sample_prob, "sfd": sample_sfd, "amax": sample_amax}
-        samples["norm_const"] = sample_norm_const
-        options = options_of(
-            acc_dtype=acc_dtype,
-            sf_vec_size=sf_vec_size,
-            mma_tiler_mn=mma_tiler_mn,
-            cluster_shape_mn=cluster_shape_mn,
-            vector_f32=vector_f32,
-        )
-        super().__init__(samples, options, alpha)
+        """Samples say types, majors and device."""
 
+    @executor("gemm_dsrelu")
     def execute(  # type: ignore[override]
         self,
         a_tensor: Any,
@@ -217,7 +176,3 @@ class GemmDsrelu(PreparedOperation):
         current_stream: Any = None,
     ) -> None:
         """Launches into the outputs given; ``alpha=None`` is the constructor's."""
-        tensors = {"a": a_tensor, "b": b_tensor, "c": c_tensor, "d": d_tensor, "dprob": dprob_tensor, "sfa": sfa_tensor}
-        tensors |= {"sfb": sfb_tensor, "prob": prob_tensor, "sfd": sfd_tensor, "amax": amax_tensor}
-        tensors["norm_const"] = norm_const_tensor
-        self._execute(tensors, alpha, current_stream)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from verglas.ops._operation import PreparedOperation, options_of, run
+from verglas.ops._operation import PreparedOperation, constructor, executor, function_of
 from verglas.ops._result import TupleDict
 
 
+@function_of("gemm_swiglu", "ab12_tensor", "c_tensor", "sfc_tensor", "amax_tensor")
 def gemm_swiglu_forward(
     a_tensor: Any,
     b_tensor: Any,
@@ -42,19 +43,6 @@ def gemm_swiglu_forward(
     TupleDict
         ab12_tensor (M, N, L), c_tensor (M, N/2, L), and None for sfc_tensor and amax_tensor.
     """
-    options = options_of(
-        ab12_dtype=ab12_dtype,
-        c_dtype=c_dtype,
-        acc_dtype=acc_dtype,
-        major=c_major,
-        sf_vec_size=sf_vec_size,
-        mma_tiler_mn=mma_tiler_mn,
-        cluster_shape_mn=cluster_shape_mn,
-        vector_f32=vector_f32,
-        ab12_stages=ab12_stages,
-    )
-    tensors = {"a": a_tensor, "b": b_tensor, "sfa": sfa_tensor, "sfb": sfb_tensor, "norm_const": norm_const_tensor}
-    return run("gemm_swiglu", tensors, options, ("ab12_tensor", "c_tensor", "sfc_tensor", "amax_tensor"), alpha, stream)
 
 
 class GemmSwiglu(PreparedOperation):
@@ -62,6 +50,7 @@ class GemmSwiglu(PreparedOperation):
 
     _operation = "gemm_swiglu"
 
+    @constructor
     def __init__(
         self,
         sample_a: Any,
@@ -81,18 +70,9 @@ class GemmSwiglu(PreparedOperation):
         vector_f32: bool = False,
         ab12_stages: int = 4,
     ) -> None:
-        samples = {"a": sample_a, "b": sample_b, "ab12": sample_ab12, "c": sample_c, "sfa": sample_sfa, "sfb": sample_sfb}
-        samples |= {"amax": sample_amax, "sfc": sample_sfc, "norm_const": sample_norm_const}
-        options = options_of(
-            acc_dtype=acc_dtype,
-            sf_vec_size=sf_vec_size,
-            mma_tiler_mn=mma_tiler_mn,
-            cluster_shape_mn=cluster_shape_mn,
-            vector_f32=vector_f32,
-            ab12_stages=ab12_stages,
-        )
-        super().__init__(samples, options, alpha)
+        """Samples say types, majors and device."""
 
+    @executor("gemm_swiglu")
     def execute(  # type: ignore[override]
         self,
         a_tensor: Any,
@@ -108,6 +88,3 @@ class GemmSwiglu(PreparedOperation):
         current_stream: Any = None,
     ) -> None:
         """Launches into the outputs given; ``alpha=None`` is the constructor's."""
-        tensors = {"a": a_tensor, "b": b_tensor, "ab12": ab12_tensor, "c": c_tensor, "sfa": sfa_tensor, "sfb": sfb_tensor}
-        tensors |= {"amax": amax_tensor, "sfc": sfc_tensor, "norm_const": norm_const_tensor}
-        self._execute(tensors, alpha, current_stream)

@@ -72,6 +72,17 @@ TEST(Operations, SwigluPairsRunsOf32Columns) {
     }
 }
 
+TEST(Operations, AlphaMayLieWhereTheTensorsAre) {
+  Product x({});
+  Array ab12(TensorView::strided(nullptr, DataType::fp32, {5, 64, 2}, {64, 1, 320}));
+  Array c(TensorView::strided(nullptr, DataType::fp16, {5, 32, 2}, {32, 1, 160}));
+  const std::vector<TensorView> tensors = {x.a_view(), x.b_view(), ab12.view(), c.view(), {}, {}, {}, {}, {}};
+  for (float alpha : {0.5F, -2.0F}) {
+    Operation::named("gemm_swiglu").run(tensors, {}, TensorView::dense(&alpha, DataType::fp32, {}));
+    for (std::int64_t i = 0; i < 640; ++i) ASSERT_EQ(ab12.data<float>()[i], alpha * x.at(i / 64 % 5, i % 64, i / 320));
+  }
+}
+
 TEST(Operations, SreluAndItsGradient) {
   Product x({.m = 4, .n = 6, .k = 3, .l = 1});
   std::vector<float> prob = {1, 2, -3, 0}, dy = numbers(24, 3);
