@@ -211,3 +211,98 @@ def test_it_can_stand_in_for_the_module(monkeypatch):
     import cudnn as theirs
 
     assert theirs.pygraph is cudnn.pygraph
+
+
+def layer(**options):
+    x, w, bias = integers((1, 16, 32)), integers((1, 32, 24), 1), integers((1, 1, 24), 2)
+    with cudnn.Graph(io_data_type=cudnn.data_type.FLOAT, compute_data_type=cudnn.data_type.FLOAT, **options) as graph:
+        product = graph.matmul(A=x, B=w, name="mm")
+        graph.relu(input=graph.bias(input=product, bias=bias, name="shift"), name="act").set_output(True)
+    return graph, x, w, bias, np.maximum(x @ w + bias, 0)
+
+
+@pytest.mark.parametrize("outputs", [["act::OUT_0"], ["act::0"], ["act::out"]])
+def test_script_graph_of_arrays_called_by_position(outputs):
+    graph, x, w, bias, want = layer(inputs=["mm::A", "mm::B", "shift::bias"], outputs=outputs, handle="auto")
+    y = graph(x, w, bias)
+    assert isinstance(y, np.ndarray)
+    np.testing.assert_array_equal(y, want)
+    np.testing.assert_array_equal(graph(2 * x, w, 2 * bias, handle=cudnn.create_handle()), 2 * want)
+    with pytest.raises(ValueError, match="Number of arguments"):
+        graph(x, w)
+
+
+def test_script_graph_called_by_name():
+    graph, x, w, bias, want = layer()
+    made = graph({"mm::A": x, "mm::B": w, "shift::bias": bias})
+    np.testing.assert_array_equal(made["act::out"], want)
+    own = np.empty_like(want)
+    graph({"mm::A": x, "mm::B": w, "shift::bias": bias, "act::OUT_0": own})
+    np.testing.assert_array_equal(own, want)
+    with pytest.raises(RuntimeError, match="inputs are missing: "):
+        graph({"mm::A": x, "mm::B": w})
+    with pytest.raises(ValueError, match="no tensor of this graph"):
+        graph({"nobody": x})
+    with pytest.raises(ValueError, match="by position needs"):
+        graph(x, w, bias)
+    graph.set_io_tuples([x, w, bias], ["act::0"])
+    np.testing.assert_array_equal(graph(x, w, bias), want)
+
+
+def test_script_graph_of_declared_tensors_and_two_outputs():
+    with cudnn.Graph(inputs=["X", "W"], outputs=["P", "Y"], io_data_type=np.float32, heuristics=[cudnn.heur_mode.A]) as graph:
+        x = graph.tensor(name="X", dim=[1, 8, 8], stride=[64, 8, 1])
+        w = graph.tensor(name="W", dim=[1, 8, 8], stride=[64, 8, 1])
+        product = graph.matmul(name="mm", A=x, B=w)
+        product.set_output(True).set_name("P")
+        graph.relu(product).set_output(True).set_name("Y")
+    a, b = integers((1, 8, 8)), integers((1, 8, 8), 1)
+    p, y = graph(a, b)
+    np.testing.assert_array_equal(p, a @ b)
+    np.testing.assert_array_equal(y, np.maximum(a @ b, 0))
+
+
+def test_what_a_graph_refuses():
+    with pytest.raises(ValueError, match="inputs must be"):
+        cudnn.Graph(inputs="X")
+    with pytest.raises(RuntimeError, match="inside of its with block"):
+        cudnn.Graph().matmul(1, 2)
+    with pytest.raises(ValueError, match="not named"):
+        layer(inputs=["mm::A", "mm::B"], outputs=["act::0"])
+    with pytest.raises(ValueError, match="duplicate"):
+        layer(inputs=["mm::A", "mm::A", "mm::B"], outputs=["act::0"])
+    with cudnn.Graph(io_data_type="fp32") as graph:
+        x = integers((1, 4, 4))
+        graph.matmul(x, x, name="mm").set_output(True)
+        with pytest.raises(ValueError, match="already used"):
+            graph.matmul(x, x, name="mm")
+        with pytest.raises(RuntimeError, match="execute is called by"):
+            graph.execute({})
+        with pytest.raises(RuntimeError, match="after its block"):
+            graph(x)
+        with pytest.raises(NotImplementedError, match="sdpa"):
+            graph.sdpa(x)
+    with pytest.raises(KeyError), cudnn.Graph():
+        raise KeyError("an error of the script")
+
+
+def test_script_jit_and_cache():
+    built = []
+
+    @cudnn.jit(heur_modes=[cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+    @cudnn.graph_cache(key_fn=lambda handle, n: n, maxsize=2)
+    def square(handle, n):
+        built.append(n)
+        with cudnn.graph(handle, io_data_type=cudnn.data_type.FLOAT) as (g, _):
+            x = g.tensor(name="x", dim=[1, n, n], stride=[n * n, n, 1])
+            y = g.matmul(x, x)
+            y.set_output(True)
+        return g, [x, y]
+
+    handle = cudnn.create_handle()
+    for n in (4, 8, 4, 16, 4):
+        graph, (x, y) = square(handle, n)
+        a, out = integers((1, n, n)), np.empty((1, n, n), np.float32)
+        graph.execute({x: a, y: out}, None, handle=handle)
+        np.testing.assert_array_equal(out, a @ a)
+    assert built == [4, 8, 16, 4]

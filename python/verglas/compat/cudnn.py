@@ -15,11 +15,13 @@ from verglas import UnsupportedError as _UnsupportedError
 from verglas import build_plan_policy, data_type, heur_mode, reduction_mode, tensor_reordering
 from verglas import ops as _ops
 from verglas import pointwise_mode as _pointwise_mode
+from verglas.compat import _cudnn_graph as wrapper
+from verglas.compat._cudnn_graph import Graph, graph, graph_cache, jit
 from verglas.ops import TupleDict
 
 __version__ = "1.28.0"  # whose names and argument order these are
 
-tensor = _Tensor
+tensor = Tensor = _Tensor
 cudnnGraphNotSupportedError = _UnsupportedError
 cudnnError = _Error
 
@@ -148,13 +150,23 @@ gemm_srelu_wrapper_sm100 = _ops.gemm_srelu_forward
 gemm_dsrelu_wrapper_sm100 = _ops.gemm_srelu_backward
 
 _MISSING = frozenset(
-    """Graph BSA DSA NSA
-    grouped_gemm_wrapper_sm100 grouped_gemm_glu_wrapper_sm100 grouped_gemm_dglu_wrapper_sm100 grouped_gemm_wgrad_wrapper_sm100
-    grouped_gemm_quant_wrapper_sm100 grouped_gemm_srelu_wrapper_sm100 grouped_gemm_dsrelu_wrapper_sm100
-    grouped_gemm_swiglu_wrapper_sm100 grouped_gemm_dswiglu_wrapper_sm100
-    discrete_grouped_gemm_swiglu_wrapper_sm100 discrete_grouped_gemm_dswiglu_wrapper_sm100
-    rmsnorm_rht_amax_wrapper_sm100 convolution_mode diagonal_alignment moe_grouped_matmul_mode norm_forward_phase
-    create_kernel_cache graph jit scaled_dot_product_attention wrapper experimental""".split()
+    """BSA CSA CSACompressorBackward CSACompressorForward DSA DiscreteGroupedGemmDswigluSm100 DiscreteGroupedGemmSwigluSm100
+    GraphContext GroupedGemmDgluSm100 GroupedGemmDsreluSm100 GroupedGemmDswigluSm100 GroupedGemmGluHadamardSm100
+    GroupedGemmGluSm100 GroupedGemmQuantSm100 GroupedGemmSm100 GroupedGemmSreluSm100 GroupedGemmSwigluSm100
+    GroupedGemmWgradSm100 NSA Node NodeType RmsNormRhtAmaxSm100 SdpabwdSm100D256 SdpafwdSm100D256 attention_implementation
+    b2b_causal_conv1d_backward b2b_causal_conv1d_forward behavior_note block_sparse_attention_backward
+    block_sparse_attention_forward causal_conv1d_backward causal_conv1d_forward causal_conv1d_nwh_backward
+    causal_conv1d_nwh_forward convolution_mode create_device_properties create_kernel_cache
+    csa_compressor_backward_wrapper csa_compressor_forward_wrapper diagonal_alignment discrete_grouped_gemm
+    discrete_grouped_gemm_dswiglu_jax_sm100 discrete_grouped_gemm_dswiglu_wrapper_sm100
+    discrete_grouped_gemm_swiglu_jax_sm100 discrete_grouped_gemm_swiglu_wrapper_sm100 experimental get_last_error_string
+    grouped_gemm grouped_gemm_dglu_jax_sm100 grouped_gemm_dglu_wrapper_sm100 grouped_gemm_dsrelu_jax_sm100
+    grouped_gemm_dsrelu_wrapper_sm100 grouped_gemm_dswiglu_wrapper_sm100 grouped_gemm_glu_hadamard_wrapper_sm100
+    grouped_gemm_glu_jax_sm100 grouped_gemm_glu_wrapper_sm100 grouped_gemm_jax_sm100 grouped_gemm_quant_wrapper_sm100
+    grouped_gemm_srelu_wrapper_sm100 grouped_gemm_swiglu_wrapper_sm100 grouped_gemm_wgrad_jax_sm100
+    grouped_gemm_wgrad_wrapper_sm100 grouped_gemm_wrapper_sm100 jax knob knob_type moe_grouped_matmul_mode
+    norm_forward_phase numerical_note ops reshape_mode rmsnorm_rht_amax_wrapper_sm100 scalar_type
+    scaled_dot_product_attention sdpa_bwd_wrapper_sm100_d256 sdpa_fwd_wrapper_sm100_d256""".split()
 )
 
 __all__ = [
@@ -164,7 +176,9 @@ __all__ = [
     "GemmProjRopeMxfp8Mxfp8InSm100",
     "GemmSreluSm100",
     "GemmSwigluSm100",
+    "Graph",
     "Handle",
+    "Tensor",
     "TupleDict",
     "backend_version",
     "backend_version_string",
@@ -180,13 +194,17 @@ __all__ = [
     "gemm_srelu_wrapper_sm100",
     "gemm_swiglu_wrapper_sm100",
     "get_stream",
+    "graph",
+    "graph_cache",
     "heur_mode",
+    "jit",
     "pointwise_mode",
     "pygraph",
     "reduction_mode",
     "set_stream",
     "tensor",
     "tensor_reordering",
+    "wrapper",
 ]
 
 
