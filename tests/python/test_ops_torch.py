@@ -25,6 +25,9 @@ def tensor(array, dtype=torch.float32):
     return dense.permute(*np.argsort(order).tolist())
 
 
+F32 = torch.float32
+
+
 def operands(m=5, n=64, k=7, batch=2, dtype=torch.float32, **options):
     a = matrix((m, k, batch), np.float32, seed=1)
     b = matrix((n, k, batch), np.float32, seed=2)
@@ -179,3 +182,89 @@ def test_refusals_have_the_same_rules():
         with pytest.raises(verglas.Error) as caught:
             call()
         assert caught.value.rule == rule
+
+
+def scaled(form, columns=64):
+    """Operands with scales as torch's tensors and as numbers; small M and K are no multiples of anything."""
+    from test_ops_scaled import operand
+
+    def moved(array):
+        order = np.argsort([-s for s in array.strides], kind="stable")
+        dense = torch.from_numpy(np.ascontiguousarray(array.transpose(order)).view(np.uint8)).view(
+            getattr(torch, str(array.dtype))
+        )
+        return dense.permute(*np.argsort(order).tolist())
+
+    (a, sfa, wide_a), (b, sfb, wide_b) = operand(5, 96, 2, form, 1), operand(columns, 96, 2, form, 2)
+    return [moved(t) for t in (a, b, sfa, sfb)], wide_a, wide_b
+
+
+def scaled_forms():
+    from test_ops_scaled import FORMATS
+
+    return FORMATS
+
+
+@pytest.mark.parametrize("form", scaled_forms(), ids=str)
+def test_operands_with_scales(form):
+    (a, b, sfa, sfb), wide_a, wide_b = scaled(form)
+    prob, tprob = probabilities()
+    block = {"sf_vec_size": form[2]}
+    c, amax = ops.gemm_amax_forward(a, b, sfa, sfb, **block)
+    product = oracle.product(wide_a, wide_b)
+    np.testing.assert_array_equal(c.numpy(), product)
+    assert amax.item() == np.abs(product).max()
+    r = ops.gemm_srelu_forward(a, b, sfa, sfb, tprob.requires_grad_(), d_dtype=torch.float32, **block)
+    want = oracle.srelu(wide_a, wide_b, prob, 1.0)[1]
+    np.testing.assert_allclose(r.d_tensor.detach().numpy(), want, rtol=1e-6)
+    fp4 = form[0] == "fp4"
+    assert r.sfd_tensor is None and (r.amax_tensor is not None) == fp4
+    if fp4:
+        np.testing.assert_allclose(r.amax_tensor.item(), np.abs(want).max(), rtol=1e-6)
+        assert not r.amax_tensor.requires_grad
+    dy = matrix((5, 64, 2), np.float32, "n", 6)
+    (got,) = torch.autograd.grad((r.d_tensor * tensor(dy)).sum(), [tprob])
+    of_prob = oracle.dsrelu(wide_a, wide_b, dy, prob, 1.0)[1]
+    np.testing.assert_allclose(got.numpy(), of_prob, rtol=1e-4, atol=1e-5 * np.abs(of_prob).max())
+    if not fp4:
+        with pytest.raises(RuntimeError, match="block scales have no gradient"):
+            ops.gemm_srelu_forward(a.clone().requires_grad_(), b, sfa, sfb, **block).c_tensor.float().sum().backward()
+
+
+def test_opcheck_with_scales():
+    _, prob = probabilities()
+    dy = tensor(matrix((5, 64, 2), np.float32, "n", 6))
+    check, of = torch.library.opcheck, torch.ops.verglas
+    (a, b, sfa, sfb), _, _ = scaled(scaled_forms()[2])
+    scales = {"sfa": sfa.view(torch.uint8), "sfb": sfb.view(torch.uint8), "sf_vec_size": 32}
+    check(of.gemm_amax.default, (a, b, F32), scales)
+    for p in (prob, prob.clone().requires_grad_()):
+        check(of.gemm_srelu.default, (a, b, p, 1.0, torch.bfloat16, F32, "m"), scales)
+    check(of.gemm_dsrelu.default, (a, b, dy, prob, 1.0, F32), scales)
+    (a, b, sfa, sfb), _, _ = scaled(scaled_forms()[0])
+    scales = {"sfa": sfa, "sfb": sfb, "sf_vec_size": 32, "norm_const": torch.ones(1)}
+    tests = ("test_faketensor",)  # the others compare inputs, which torch does not for fp8
+    check(of.gemm_srelu.default, (a, b, prob, 1.0, F32, torch.float8_e4m3fn, "m"), scales, test_utils=tests)
+    check(of.gemm_dsrelu.default, (a, b, dy, prob, 1.0, torch.float8_e4m3fn), scales, test_utils=tests)
+
+
+def test_quantised_outputs_and_the_projection_compile_without_a_break():
+    from test_ops_proj_rope import inputs
+
+    (a, b, sfa, sfb), _, _ = scaled(scaled_forms()[0])
+    _, prob = probabilities()
+    narrow = {"d_dtype": torch.float8_e4m3fn, "norm_const_tensor": torch.ones(1), "sf_vec_size": 32}
+    (x, w, cos, sin), _, _ = inputs(64, 32, 2, False)
+    given = [torch.from_numpy(t.astype(np.float32)).bfloat16() for t in (x, w, cos, sin)]
+
+    def model(a, b, sfa, sfb, prob, *given):
+        r, p = ops.gemm_srelu_forward(a, b, sfa, sfb, prob, **narrow), ops.gemm_proj_rope_mxfp8_forward(*given)
+        return (*[r[i] for i in range(4)], *[p[i] for i in range(4)])  # torch.compile knows no unpacking of a dict's values
+
+    want = model(a, b, sfa, sfb, prob, *given)
+    got = torch.compile(model, fullgraph=True, backend="aot_eager")(a, b, sfa, sfb, prob, *given)
+    assert want[2] is got[2] is None and want[3].dtype == torch.float8_e8m0fnu
+    for g, w in zip(got, want, strict=True):
+        assert g is w is None or (g.dtype == w.dtype and g.stride() == w.stride() and torch.equal(g.float(), w.float()))
+    operator = torch.ops.verglas.gemm_proj_rope_mxfp8.default
+    torch.library.opcheck(operator, tuple(given), test_utils=("test_schema", "test_faketensor"))

@@ -7,21 +7,31 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from verglas._verglas import OperationOptions
-from verglas.ops._frameworks import empty
+from verglas._verglas import OperationOptions, TensorSpec
+from verglas.ops._frameworks import empty, torch_dtype
 from verglas.ops._operation import named
 from verglas.ops._result import TupleDict
+
+_FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 
 
 def _run(
     name: str, given: dict[str, Tensor | None], options: dict[str, Any], alpha: float, stream: int | None
-) -> tuple[Tensor, ...]:
+) -> dict[str, Tensor]:
+    """New outputs by place."""
     operation, places = named(name)
     tensors = [given.get(place) for place in places]
     specs = operation.outputs(tensors, OperationOptions(**options))
     made = [tensor if spec is None else empty(spec, "torch") for tensor, spec in zip(tensors, specs, strict=True)]
-    operation.run(made, OperationOptions(), alpha, stream)
-    return tuple(tensor for tensor, spec in zip(made, specs, strict=True) if spec is not None)
+    operation.run(made, OperationOptions(**options), alpha, stream)
+    return {place: tensor for place, tensor, spec in zip(places, made, specs, strict=True) if spec is not None}
+
+
+def _amax_and_scales(made: dict[str, Tensor], a: Tensor) -> tuple[Tensor, Tensor]:
+    """An operator has all of its outputs: one that was not asked for has no elements. Scales are bytes, which are no numbers
+    that autograd would differentiate."""
+    sfd = made["sfd"].view(torch.uint8) if "sfd" in made else a.new_empty(0, dtype=torch.uint8)
+    return made.get("amax", a.new_empty(0, dtype=torch.float32)), sfd
 
 
 def _like(a: Tensor, b: Tensor, dtype: torch.dtype, major: str, halves: int = 1) -> Tensor:
@@ -31,14 +41,39 @@ def _like(a: Tensor, b: Tensor, dtype: torch.dtype, major: str, halves: int = 1)
     return a.new_empty(0, dtype=dtype).new_empty_strided((m, n, batch), stride)
 
 
+def _amax_like(a: Tensor, d_dtype: torch.dtype, sfa: Tensor | None) -> Tensor:
+    is_made = sfa is not None and a.dtype not in _FP8 and d_dtype not in _FP8
+    return a.new_empty(1 if is_made else 0, dtype=torch.float32)
+
+
+def _scales_like(a: Tensor, b: Tensor, d_dtype: torch.dtype, sfa: Tensor | None, block: int) -> Tensor:
+    """Atoms of 128 rows by 4 blocks."""
+    scales = a.new_empty(0, dtype=torch.uint8)
+    if sfa is None or d_dtype not in _FP8:
+        return scales
+    rows, columns = (a.shape[0] + 127) // 128, (b.shape[0] + 4 * block - 1) // (4 * block)
+    shape = (32, 4, rows, 4, columns, a.shape[2])
+    return scales.new_empty_strided(shape, (16, 4, 512 * columns, 1, 512, 512 * columns * rows))
+
+
 @torch.library.custom_op("verglas::gemm_amax", mutates_args=())
-def gemm_amax(a: Tensor, b: Tensor, c_dtype: torch.dtype, major: str = "n", stream: int | None = None) -> tuple[Tensor, Tensor]:
-    c, amax = _run("gemm_amax", {"a": a, "b": b}, {"c_dtype": c_dtype, "major": major}, 1.0, stream)
-    return c, amax
+def gemm_amax(
+    a: Tensor,
+    b: Tensor,
+    c_dtype: torch.dtype,
+    major: str = "n",
+    stream: int | None = None,
+    sfa: Tensor | None = None,
+    sfb: Tensor | None = None,
+    sf_vec_size: int = 0,
+) -> tuple[Tensor, Tensor]:
+    options = {"c_dtype": c_dtype, "major": major, "sf_vec_size": sf_vec_size}
+    made = _run("gemm_amax", {"a": a, "b": b, "sfa": sfa, "sfb": sfb}, options, 1.0, stream)
+    return made["c"], made["amax"]
 
 
 @gemm_amax.register_fake
-def _(a, b, c_dtype, major="n", stream=None):
+def _(a, b, c_dtype, major="n", stream=None, sfa=None, sfb=None, sf_vec_size=0):
     return _like(a, b, c_dtype, major), a.new_empty((1, 1, 1), dtype=torch.float32)
 
 
@@ -53,8 +88,8 @@ def gemm_swiglu(
     stream: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     options = {"ab12_dtype": ab12_dtype, "c_dtype": c_dtype, "major": major}
-    ab12, c = _run("gemm_swiglu", {"a": a, "b": b}, options, alpha, stream)
-    return ab12, c
+    made = _run("gemm_swiglu", {"a": a, "b": b}, options, alpha, stream)
+    return made["ab12"], made["c"]
 
 
 @gemm_swiglu.register_fake
@@ -72,15 +107,21 @@ def gemm_srelu(
     d_dtype: torch.dtype,
     major: str = "n",
     stream: int | None = None,
-) -> tuple[Tensor, Tensor]:
-    options = {"c_dtype": c_dtype, "d_dtype": d_dtype, "major": major}
-    c, d = _run("gemm_srelu", {"a": a, "b": b, "prob": prob}, options, alpha, stream)
-    return c, d
+    sfa: Tensor | None = None,
+    sfb: Tensor | None = None,
+    norm_const: Tensor | None = None,
+    sf_vec_size: int = 0,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    options = {"c_dtype": c_dtype, "d_dtype": d_dtype, "major": major, "sf_vec_size": sf_vec_size}
+    tensors = {"a": a, "b": b, "prob": prob, "sfa": sfa, "sfb": sfb, "norm_const": norm_const}
+    made = _run("gemm_srelu", tensors, options, alpha, stream)
+    return made["c"], made["d"], *_amax_and_scales(made, a)
 
 
 @gemm_srelu.register_fake
-def _(a, b, prob, alpha, c_dtype, d_dtype, major="n", stream=None):
-    return _like(a, b, c_dtype, major), _like(a, b, d_dtype, major)
+def _(a, b, prob, alpha, c_dtype, d_dtype, major="n", stream=None, sfa=None, sfb=None, norm_const=None, sf_vec_size=0):
+    others = _amax_like(a, d_dtype, sfa), _scales_like(a, b, d_dtype, sfa, sf_vec_size)
+    return _like(a, b, c_dtype, major), _like(a, b, d_dtype, major), *others
 
 
 @torch.library.custom_op("verglas::gemm_dsrelu", mutates_args=())
@@ -93,15 +134,45 @@ def gemm_dsrelu(
     d_dtype: torch.dtype,
     major: str = "n",
     stream: int | None = None,
-) -> tuple[Tensor, Tensor]:
-    options = {"d_dtype": d_dtype, "major": major}
-    d, dprob = _run("gemm_dsrelu", {"a": a, "b": b, "c": c, "prob": prob}, options, alpha, stream)
-    return d, dprob
+    sfa: Tensor | None = None,
+    sfb: Tensor | None = None,
+    norm_const: Tensor | None = None,
+    sf_vec_size: int = 0,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    options = {"d_dtype": d_dtype, "major": major, "sf_vec_size": sf_vec_size}
+    tensors = {"a": a, "b": b, "c": c, "prob": prob, "sfa": sfa, "sfb": sfb, "norm_const": norm_const}
+    made = _run("gemm_dsrelu", tensors, options, alpha, stream)
+    return made["d"], made["dprob"], *_amax_and_scales(made, a)
 
 
 @gemm_dsrelu.register_fake
-def _(a, b, c, prob, alpha, d_dtype, major="n", stream=None):
-    return _like(a, b, d_dtype, major), a.new_empty((a.shape[0], 1, a.shape[2]), dtype=torch.float32)
+def _(a, b, c, prob, alpha, d_dtype, major="n", stream=None, sfa=None, sfb=None, norm_const=None, sf_vec_size=0):
+    others = _amax_like(a, d_dtype, sfa), _scales_like(a, b, d_dtype, sfa, sf_vec_size)
+    return _like(a, b, d_dtype, major), a.new_empty((a.shape[0], 1, a.shape[2]), dtype=torch.float32), *others
+
+
+@torch.library.custom_op("verglas::gemm_proj_rope_mxfp8", mutates_args=())
+def gemm_proj_rope_mxfp8(
+    x: Tensor,
+    w: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    x_scale: Tensor | None = None,
+    w_scale: Tensor | None = None,
+    w_out_in: bool = True,
+    stream: int | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    tensors = {"x": x, "w": w, "cos": cos, "sin": sin, "x_scale": x_scale, "w_scale": w_scale}
+    made = _run("gemm_proj_rope_mxfp8", tensors, {"w_out_in": w_out_in}, 1.0, stream)
+    return made["out_fp8_row"], made["out_scales_row"], made["out_fp8_col"], made["out_scales_col"]
+
+
+@gemm_proj_rope_mxfp8.register_fake
+def _(x, w, cos, sin, x_scale=None, w_scale=None, w_out_in=True, stream=None):
+    tokens, heads = x.shape[0], w.shape[0 if w_out_in else 1] // 192
+    e4m3, scales = x.new_empty(0, dtype=torch.float8_e4m3fn), x.new_empty(0, dtype=torch.uint8)
+    row, col = e4m3.new_empty((tokens, heads, 192)), e4m3.new_empty((tokens, heads, 192))
+    return row, scales.new_empty((tokens, heads, 6)), col, scales.new_empty((tokens // 32, heads, 192))
 
 
 def _packed(x: Tensor) -> Tensor:
@@ -118,15 +189,26 @@ def _product_gradients(ctx: Any, of_x: Tensor, a: Tensor, b: Tensor) -> tuple[Te
 
 
 def _keep_srelu(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    a, b, prob, ctx.alpha, *_ = inputs
-    ctx.save_for_backward(a, b, prob)
+    a, b, prob, ctx.alpha, _, _, _, _, sfa, sfb, _, ctx.sf_vec_size = inputs
+    ctx.set_materialize_grads(False)
+    ctx.mark_non_differentiable(output[2])
+    ctx.save_for_backward(a, b, prob, sfa, sfb)
 
 
-def _srelu_backward(ctx: Any, of_c: Tensor, of_d: Tensor) -> tuple[Any, ...]:
-    a, b, prob = ctx.saved_tensors
-    of_x, of_prob = gemm_dsrelu(a, b, _packed(of_d), prob, ctx.alpha, torch.float32)
-    of_a, of_b = _product_gradients(ctx, of_x + of_c.float(), a, b)
-    return of_a, of_b, of_prob if prob is not None and ctx.needs_input_grad[2] else None, None, None, None, None, None
+def _srelu_backward(ctx: Any, of_c: Tensor | None, of_d: Tensor | None, *_: None) -> tuple[Any, ...]:
+    a, b, prob, sfa, sfb = ctx.saved_tensors
+    if sfa is not None and any(ctx.needs_input_grad[:2]):
+        raise RuntimeError("verglas::gemm_srelu: operands with block scales have no gradient")
+    if of_d is None:
+        of_x, of_prob = 0.0, None
+    else:
+        of_x, of_prob, _, _ = gemm_dsrelu(
+            a, b, _packed(of_d), prob, ctx.alpha, torch.float32, sfa=sfa, sfb=sfb, sf_vec_size=ctx.sf_vec_size
+        )
+    if of_c is not None:
+        of_x = of_x + of_c.float()
+    gradients = (None, None) if sfa is not None or isinstance(of_x, float) else _product_gradients(ctx, of_x, a, b)
+    return *gradients, of_prob if prob is not None and ctx.needs_input_grad[2] else None, *[None] * 9
 
 
 gemm_srelu.register_autograd(_srelu_backward, setup_context=_keep_srelu)
@@ -152,64 +234,61 @@ def _swiglu_backward(ctx: Any, of_ab12: Tensor, of_c: Tensor) -> tuple[Any, ...]
 
 gemm_swiglu.register_autograd(_swiglu_backward, setup_context=_keep_swiglu)
 
-_OPERATORS = {
-    "gemm_amax": (gemm_amax, ("a", "b"), ("c",), ("c", "amax")),
-    "gemm_swiglu": (gemm_swiglu, ("a", "b"), ("ab12", "c"), ("ab12", "c")),
-    "gemm_srelu": (gemm_srelu, ("a", "b", "prob"), ("c", "d"), ("c", "d")),
-    "gemm_dsrelu": (gemm_dsrelu, ("a", "b", "c", "prob"), ("d",), ("d", "dprob")),
-}
-_DEFAULTS = {
-    "gemm_amax": (torch.float32,),
-    "gemm_swiglu": (torch.float32, torch.float16),
-    "gemm_srelu": (torch.bfloat16, torch.bfloat16),
-    "gemm_dsrelu": (torch.bfloat16,),
+# Operator, places of its inputs, its types and their defaults, whether it has alpha and majors, places of its outputs.
+_SCALES = ("sfa", "sfb")
+_QUANTISED = (*_SCALES, "norm_const")
+_PROJECTION = ("x", "w", "cos", "sin", "x_scale", "w_scale")
+_F32, _F16, _BF16 = torch.float32, torch.float16, torch.bfloat16
+_OPERATORS: dict[str, tuple[Any, tuple[str, ...], dict[str, torch.dtype], tuple[str, ...], tuple[str, ...]]] = {
+    "gemm_amax": (gemm_amax, ("a", "b", *_SCALES), {"c_dtype": _F32}, ("major", "sf_vec_size"), ("c", "amax")),
+    "gemm_swiglu": (gemm_swiglu, ("a", "b"), {"ab12_dtype": _F32, "c_dtype": _F16}, ("alpha", "major"), ("ab12", "c")),
+    "gemm_srelu": (
+        gemm_srelu,
+        ("a", "b", "prob", *_QUANTISED),
+        {"c_dtype": _BF16, "d_dtype": _BF16},
+        ("alpha", "major", "sf_vec_size"),
+        ("c", "d", "amax", "sfd"),
+    ),
+    "gemm_dsrelu": (
+        gemm_dsrelu,
+        ("a", "b", "c", "prob", *_QUANTISED),
+        {"d_dtype": _BF16},
+        ("alpha", "major", "sf_vec_size"),
+        ("d", "dprob", "amax", "sfd"),
+    ),
+    "gemm_proj_rope_mxfp8": (
+        gemm_proj_rope_mxfp8,
+        _PROJECTION,
+        {},
+        ("w_out_in",),
+        ("out_fp8_row", "out_scales_row", "out_fp8_col", "out_scales_col"),
+    ),
 }
 
 
 def _dtype(given: Any, default: torch.dtype) -> torch.dtype:
     if given is None:
         return default
-    if isinstance(given, torch.dtype):
-        return given
-    from verglas._verglas import TensorSpec
-    from verglas.ops._frameworks import torch_dtype
-
-    return torch_dtype(TensorSpec([], given).data_type)
-
-
-@torch.compiler.disable
-def _run_with_scales(
-    name: str, tensors: dict[str, Any], options: dict[str, Any], keys: tuple[str, ...], alpha: float, stream: Any
-) -> TupleDict:
-    """What has no operator, as operands with scales: nothing is differentiated, and a compiled program breaks here."""
-    operation, places = named(name)
-    given = [tensors.get(place) for place in places]
-    specs = operation.outputs(given, OperationOptions(**options))
-    given = [tensor if spec is None else empty(spec, "torch") for tensor, spec in zip(given, specs, strict=True)]
-    operation.run(given, OperationOptions(**options), alpha, stream)
-    made = {place: tensor for place, tensor, spec in zip(places, given, specs, strict=True) if spec is not None}
-    return TupleDict((key, made.get(key.removesuffix("_tensor"))) for key in keys)
+    return given if isinstance(given, torch.dtype) else torch_dtype(TensorSpec([], given).data_type)
 
 
 def run(
     name: str, tensors: dict[str, Any], options: dict[str, Any], keys: tuple[str, ...], alpha: float, stream: Any
 ) -> TupleDict:
     """The function of an operation, called with torch's tensors."""
-    if name not in _OPERATORS:
-        return _run_with_scales(name, tensors, options, keys, alpha, stream)
-    operator, inputs, types, outputs = _OPERATORS[name]
+    operator, inputs, types, others, outputs = _OPERATORS[name]
     if not torch.compiler.is_compiling():  # what the operator has no argument for is checked here
         operation, places = named(name)
         tensors = {place: t if t is None else t.resolve_neg() for place, t in tensors.items()}  # types have no conjugates
         operation.outputs([tensors.get(place) for place in places], OperationOptions(**options))
-    if any(tensor is not None and place not in inputs for place, tensor in tensors.items()):
-        return _run_with_scales(name, tensors, options, keys, alpha, stream)
     if stream is not None and not isinstance(stream, int):
         stream = stream.cuda_stream
-    arguments = [tensors.get(place) for place in inputs]
-    if name != "gemm_amax":
-        arguments.append(float(alpha))
-    arguments += [_dtype(options.get(f"{t}_dtype"), d) for t, d in zip(types, _DEFAULTS[name], strict=True)]
-    results = operator(*arguments, options.get("major", "n"), stream)
-    made = dict(zip(outputs, results, strict=True))
+    settings = {**options, "alpha": float(alpha)}
+    arguments = {place: tensors.get(place) for place in inputs}
+    arguments |= {option: _dtype(options.get(option), default) for option, default in types.items()}
+    arguments |= {option: settings[option] for option in others if option in settings}
+    made = dict(zip(outputs, operator(**arguments, stream=stream), strict=True))
+    if "sfd" in made:
+        made["amax"] = made["amax"] if made["amax"].numel() else None
+        made["sfd"] = made["sfd"].view(torch.float8_e8m0fnu) if made["d"].dtype in _FP8 else None
     return TupleDict([(key, made.get(key.removesuffix("_tensor"))) for key in keys])
