@@ -151,7 +151,7 @@ def kernels_of(result: dict, part: str) -> str:
         records = cases[name]
         ours = next(r for (regime, _), r in records.items() if regime == "steady")
         ratios = [f"**{records[c]['ratio']:.2f}**" if c in records else "" for c in columns]
-        again = records.get(("steady", "ours again"))
+        again = records.get(("steady", "itself"))
         shape, _, flavor = name.partition(" ")
         cells = [f"{shape.replace('x', TIMES)} {flavor}".strip(), f"{ours['ours_us']:.1f}", f"{ours['util_percent']:.0f}"]
         cells += [f"{ours['sm_mhz']:.0f}", *ratios, f"{again['ratio']:.2f}" if again else "", tile_of(ours["plan"])]

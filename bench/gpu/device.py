@@ -13,11 +13,11 @@ from pathlib import Path
 
 import torch
 
-WARM_US, WINDOW_US, REST_S, GRAPH_US = 1e5, 3e4, 0.02, 2e3
+WARM_US, WINDOW_US, REST_S, GRAPH_US = 1e5, 2.5e4, 0.02, 2e3
 WINDOWS = 4
-LIMITED_MHZ, SETTLE_US = 1550, 3e5  # below that clock power is the limit, which takes longer to settle
+LIMITED_MHZ, SETTLE_US = 1550, 2.5e5  # below that clock power is the limit, which takes longer to settle
 SHORT_LAUNCHES, SHORT_US = 4, 100
-ONCE = {"eager", "triton", "torch.compile"}  # in steady state by the windows of one round, to save time
+ONCE = {"itself", "eager", "triton", "torch.compile"}  # in steady state by the windows of one round, to save time
 
 
 class Failed(RuntimeError):
@@ -134,7 +134,7 @@ def capture(device: Device, c: Contender, sets: int, estimate_us: float) -> None
 
 
 def steady(device: Device, c: Contender) -> None:
-    """Windows of 30 ms, one after the other, behind 0.1 s of the contender itself, or 0.4 s where power limits the clock."""
+    """Windows of 25 ms, one after the other, behind 0.1 s of the contender itself, or 0.37 s where power limits the clock."""
     one = device.replay_us(c.burst, 0, 1)
     warm, count = max(1, round(WARM_US / one)), max(2, round(WINDOW_US / one))
     _, cycles, ns = device.window(c.burst, warm, count)

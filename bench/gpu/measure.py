@@ -5,11 +5,11 @@ torch, a Triton product and torch.compile (max-autotune), fused graphs against o
     bench/gpu/measure.py BUILD_FOLDER FILE [--only TEXT] [--rivals LIST] [--seconds N] [--rounds N] [--plans N] [--commit C]
 
 Method: every contender is captured into CUDA graphs, so that no host time counts. Random normal data, operand sets rotated beyond
-L2, all contenders of a case in turn, then in reverse order. Steady state: 0.1 s of the contender itself, 0.4 s where power limits
-the clock, then four windows of 30 ms, each between two readings of every SM's clock. Short run: four calls, or 0.1 ms of shorter
-ones, after a rest of 20 ms, L2 full of something else. Medians of all. A second instance of ours goes along: its ratio to the
-first is the noise. ratio = rival's time / ours. The file is written after every case; what it holds already, of the same commit,
-is not measured again."""
+L2, all contenders of a case in turn, then in reverse order. Steady state: 0.1 s of the contender itself, 0.37 s where power is
+the limit, then four windows of 25 ms, each between two readings of every SM's clock. Short run: four calls, or 0.1 ms of shorter
+ones, after a rest of 20 ms, L2 full of something else. Medians of all. A second instance of ours goes along as the rival
+`itself`: its ratio is the noise. ratio = rival's time / ours. The file is written after every case; what it holds already, of the
+same commit, is not measured again."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def cases(only: str) -> Iterator[tuple[str, graphs.Case]]:
 
 def in_order(all_: list[tuple[str, graphs.Case]], rivals: list[str]) -> Iterator[tuple[str, graphs.Case, list[str]]]:
     """What matters most first, and torch.compile last, which takes many seconds a case."""
-    of = {"products": ("cublaslt", "eager", "triton"), "flavors": ("plain", "eager")}
+    of = {"products": ("itself", "cublaslt", "eager", "triton"), "flavors": ("itself", "plain", "eager")}
     parts = [[i for i in all_ if i[0] == "products" and i[1].type == "bf16"], [i for i in all_ if i[0] == "flavors"]]
     parts.append([i for i in all_ if i not in parts[0] and i not in parts[1]])
     for part in parts:
         for suite, case in part:
-            yield suite, case, [r for r in rivals if r in of[suite]]
+            yield suite, case, [r for r in rivals if r in of[suite] and (r != "triton" or case.type in ("bf16", "fp16"))]
     if "torch.compile" in rivals:
         for suite, case in parts[1] + parts[0]:
             yield suite, case, ["torch.compile"]
@@ -150,7 +150,8 @@ def contenders_of(
             print(f"  {name}: {str(error).splitlines()[0] if str(error) else error!r}", flush=True)
 
     capture(device, all_[0], len(sets), estimate_us(case, operands))
-    add("ours again", lambda: Contender("ours again", device.launcher(ours, sets)))
+    if "itself" in rivals:
+        add("itself", lambda: Contender("itself", device.launcher(ours, sets)))
     for index in range(1, plans):
 
         def further(index: int = index) -> Contender:
@@ -168,7 +169,7 @@ def contenders_of(
             else:
                 outputs = operands.of(["d"])
                 add("eager", lambda: Contender("eager", lambda i: torch.matmul(*inputs[i], out=outputs[i][0])))
-        if "triton" in rivals and case.type in ("bf16", "fp16"):
+        if "triton" in rivals:
             add("triton", lambda: triton_contender(device, case, operands))
     else:
         plain = graphs.product("bf16", 1, case.m, case.n * case.products, case.k)
@@ -246,7 +247,7 @@ def main() -> int:
     parser.add_argument("build", type=Path)
     parser.add_argument("file", type=Path)
     parser.add_argument("--only", default="", help="cases with this in `products TYPE MxNxK` or `flavors MxNxK NAME`")
-    parser.add_argument("--rivals", default="cublaslt,plain,eager,triton,torch.compile", type=lambda s: s.split(","))
+    parser.add_argument("--rivals", default="itself,cublaslt,plain,eager,triton,torch.compile", type=lambda s: s.split(","))
     parser.add_argument("--seconds", type=float, default=float(os.environ.get("VERGLAS_SECONDS", "1e9")))
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--plans", type=int, default=1, help="how many of our plans, best first, are measured")

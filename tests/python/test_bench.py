@@ -36,7 +36,7 @@ def test_a_part_of_a_run_becomes_a_table_of_ratios():
         r = {"suite": f"products.{regime}", "case": "bf16 16x32x64", "rival": rival, "ours_us": 2.0, "rival_us": 2 * ratio}
         return r | {"ratio": ratio, "plan": plan, "util_percent": 50.0, "sm_mhz": 1500.0}
 
-    records = [record("steady", "ours again", 1.01), record("steady", "cublaslt", 1.5), record("short", "cublaslt", 1.25)]
+    records = [record("steady", "itself", 1.01), record("steady", "cublaslt", 1.5), record("short", "cublaslt", 1.25)]
     facts = {"device": "d", "driver": "1", "nvrtc": "n", "cublaslt": 2, "torch": "t", "command": "c", "commit": "x"}
     lines = report.kernels_of(facts | {"records": records}, "products-bf16").splitlines()
     assert lines[0] == "| case | µs | util % | SM MHz | cuBLASLt | cuBLASLt, short run | itself | kernel |"
