@@ -23,7 +23,7 @@ struct Kind {
   std::string name;
   bool a_k_major = true, b_k_major = true;
   std::int64_t pitch = 304;  ///< elements between rows of A, B and D
-  DataType out = DataType::bf16;
+  DataType out = DataType::bf16, in = DataType::bf16;
   bool reduces = false;  ///< row sums and column maxima of D beside it
   bool pairs = false;    ///< a second product of the same matrices is subtracted twice
 };
@@ -57,10 +57,13 @@ class Sm90Ragged : public ::testing::TestWithParam<Kind> {
 
   PlanList plans() const {
     const Kind& p = GetParam();
-    Graph g({.io_data_type = DataType::bf16});
+    Graph g({.io_data_type = p.in});
+    const NodeAttributes attributes{.compute_data_type = p.in == DataType::fp32   ? DataType::tf32
+                                                         : p.in == DataType::int8 ? DataType::int32
+                                                                                  : DataType::not_set};
     const Tensor a = g.tensor({.name = "a", .dim = {264, 200}, .stride = {p.a_k_major ? p.pitch : 1, p.a_k_major ? 1 : p.pitch}});
     const Tensor b = g.tensor({.name = "b", .dim = {200, 264}, .stride = {p.b_k_major ? 1 : p.pitch, p.b_k_major ? p.pitch : 1}});
-    Tensor d = g.matmul(a, b);
+    Tensor d = g.matmul(a, b, attributes);
     if (p.pairs) {
       const Tensor other = g.matmul(a, b, {.name = "again"});
       d = g.pointwise(PointwiseMode::sub, {d, g.add(other, other)});
@@ -74,13 +77,15 @@ class Sm90Ragged : public ::testing::TestWithParam<Kind> {
   }
 
   /// A matrix as stored, `rows_contiguous`: element (r, c) of the table lies at r + c · pitch.
-  std::vector<std::uint16_t> stored(const std::vector<int>& values, bool rows_contiguous) const {
-    static const Encoder bf16(DataType::bf16);
-    const auto pitch = static_cast<std::size_t>(GetParam().pitch);
-    std::vector<std::uint16_t> out(kMost * pitch, 0x7FC0);
+  std::vector<std::uint8_t> stored(const std::vector<int>& values, bool rows_contiguous) const {
+    const Encoder encode(GetParam().in);
+    const auto pitch = static_cast<std::size_t>(GetParam().pitch), size = static_cast<std::size_t>(bytes_of(GetParam().in));
+    std::vector<std::uint8_t> out(kMost * pitch * size, 0x7F);
     for (std::size_t r = 0; r < kMost; ++r)
-      for (std::size_t c = 0; c < kMost; ++c)
-        out[rows_contiguous ? r + c * pitch : r * pitch + c] = static_cast<std::uint16_t>(bf16(values[r * kMost + c]));
+      for (std::size_t c = 0; c < kMost; ++c) {
+        const std::uint32_t bits = encode(values[r * kMost + c]);
+        std::memcpy(&out[(rows_contiguous ? r + c * pitch : r * pitch + c) * size], &bits, size);
+      }
     return out;
   }
 
@@ -114,8 +119,9 @@ TEST_P(Sm90Ragged, IsExactForEveryExtent) {
   }
 
   const auto pitch = static_cast<std::size_t>(p.pitch), size = static_cast<std::size_t>(bytes_of(p.out));
-  support::DeviceBuffer a(driver, kMost * pitch * 2, 0), b(driver, kMost * pitch * 2, 0), d(driver, kMost * pitch * size, 0xEE),
-      rows(driver, kMost * 4, 0), cols(driver, kMost * 4, 0);
+  const auto size_in = static_cast<std::size_t>(bytes_of(p.in));
+  support::DeviceBuffer a(driver, kMost * pitch * size_in, 0), b(driver, kMost * pitch * size_in, 0),
+      d(driver, kMost * pitch * size, 0xEE), rows(driver, kMost * 4, 0), cols(driver, kMost * 4, 0);
   a.upload(stored(a_, !p.a_k_major).data());
   b.upload(stored(b_, p.b_k_major).data());
   const Encoder encode(p.out);
@@ -131,8 +137,8 @@ TEST_P(Sm90Ragged, IsExactForEveryExtent) {
           sums[i * kMost + j] += x * b_[static_cast<std::size_t>(summed) * kMost + j];
       }
     std::vector<TensorView> call = {
-        TensorView::strided(a.data(), DataType::bf16, {m, k}, {p.a_k_major ? p.pitch : 1, p.a_k_major ? 1 : p.pitch}, kGpu),
-        TensorView::strided(b.data(), DataType::bf16, {k, n}, {p.b_k_major ? 1 : p.pitch, p.b_k_major ? p.pitch : 1}, kGpu),
+        TensorView::strided(a.data(), p.in, {m, k}, {p.a_k_major ? p.pitch : 1, p.a_k_major ? 1 : p.pitch}, kGpu),
+        TensorView::strided(b.data(), p.in, {k, n}, {p.b_k_major ? 1 : p.pitch, p.b_k_major ? p.pitch : 1}, kGpu),
         TensorView::strided(d.data(), p.out, {m, n}, {p.pitch, 1}, kGpu)};
     if (p.reduces) {
       call.push_back(TensorView::dense(rows.data(), DataType::fp32, {m, 1}, kGpu));
@@ -182,10 +188,13 @@ TEST_P(Sm90Ragged, IsExactForEveryExtent) {
 
 INSTANTIATE_TEST_SUITE_P(
     Gpu, Sm90Ragged,
-    ::testing::Values(Kind{.name = "copy_engine"},
-                      Kind{.name = "mn_major", .a_k_major = false, .b_k_major = false, .out = DataType::fp32},
-                      Kind{.name = "odd_pitch", .pitch = 303}, Kind{.name = "reductions", .out = DataType::fp32, .reduces = true},
-                      Kind{.name = "two_products", .pairs = true}),
+    ::testing::Values(
+        Kind{.name = "copy_engine"}, Kind{.name = "mn_major", .a_k_major = false, .b_k_major = false, .out = DataType::fp32},
+        Kind{.name = "odd_pitch", .pitch = 303}, Kind{.name = "reductions", .out = DataType::fp32, .reduces = true},
+        Kind{.name = "two_products", .pairs = true}, Kind{.name = "tf32", .out = DataType::fp32, .in = DataType::fp32},
+        Kind{.name = "fp8", .out = DataType::fp32, .in = DataType::fp8_e4m3},
+        Kind{.name = "int8", .out = DataType::int32, .in = DataType::int8},
+        Kind{.name = "int8_mn_major", .a_k_major = false, .b_k_major = false, .out = DataType::int32, .in = DataType::int8}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace
