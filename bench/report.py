@@ -197,7 +197,8 @@ def tile_of(plan: str) -> str:
     """sm90[CONSUMERS=2,PINGPONG=1,…,TILE_M=128,TILE_N=192] in a few words."""
     knobs = dict(k.split("=") for k in plan[plan.index("[") + 1 : -1].split(","))
     words = [f"{knobs.pop('TILE_M')}x{knobs.pop('TILE_N')}"]
-    words += ["ping-pong"] if knobs.pop("PINGPONG", "0") == "1" else []
+    for knob, word in (("PINGPONG", "ping-pong"), ("EXCHANGED", "exchanged")):
+        words += [word] if knobs.pop(knob, "0") == "1" else []
     knobs.pop("CONSUMERS", None)
     knobs.pop("PROGRAMMATIC", None)
     words += [f"{name.lower().replace('_', ' ')} {value}" for name, value in knobs.items() if value not in ("0", "1")]
