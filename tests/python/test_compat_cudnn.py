@@ -306,3 +306,8 @@ def test_script_jit_and_cache():
         graph.execute({x: a, y: out}, None, handle=handle)
         np.testing.assert_array_equal(out, a @ a)
     assert built == [4, 8, 16, 4]
+
+
+def test_the_example_of_the_page_runs():
+    for block in re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+        exec(compile(block, str(PAGE), "exec"), {})
