@@ -108,7 +108,19 @@ def test_beside_scales_prob_has_a_gradient(form, alpha):
             jax.grad(loss, argnums=1)(prob, *map(jnp.asarray, given))
 
 
-def test_vmap_of_scales_runs_one_after_another():
+@pytest.mark.parametrize("form", FORMATS, ids=str)
+@pytest.mark.parametrize("batch", [1, 2])
+def test_vmap_of_scales(form, batch):
+    (a, b, sfa, sfb), wide_a, wide_b = scaled_operands(form, batch)
+    srelu = lambda *t: ops.gemm_srelu_jax_forward(*t, d_dtype=F32, sf_vec_size=form[2])[1]  # noqa: E731
+    d = jax.jit(jax.vmap(srelu, (0, None, 0, None)))(np.stack([a, a[::-1]]), b, np.stack([sfa, sfa]), sfb)
+    same = srelu(a, b, sfa, sfb)
+    np.testing.assert_array_equal(d[0], same)
+    np.testing.assert_array_equal(d[1], srelu(a[::-1], b, sfa, sfb))
+    np.testing.assert_allclose(same, np.maximum(oracle.product(wide_a, wide_b), 0) ** 2, rtol=1e-6)
+
+
+def test_vmap_of_a_maximum_runs_one_after_another():
     (a, b, sfa, sfb), wide_a, wide_b = scaled_operands(FORMATS[0])
     c, amax = jax.vmap(ops.gemm_amax_jax_forward, (0, None, 0, None))(np.stack([a, a]), b, np.stack([sfa, sfa]), sfb)
     want = oracle.product(wide_a, wide_b)

@@ -90,9 +90,11 @@ def _one_by_one(site: _Site) -> Callable[..., tuple[Any, ...]]:
     return lambda *arrays: tuple(call(*arrays, **attributes))
 
 
-def _to_the_end(array: Any, size: int, is_batched: bool) -> Any:
+def _into_batch(array: Any, size: int, is_batched: bool) -> Any:
     if not is_batched:
         array = jnp.broadcast_to(array, (size, *array.shape))
+    if array.ndim > 4:  # scales in atoms: L is their first axis
+        return jnp.moveaxis(array, 0, 1).reshape(-1, *array.shape[2:])
     moved = jnp.moveaxis(array, 0, -1)
     return moved.reshape(*moved.shape[:2], -1)
 
@@ -104,7 +106,7 @@ def _with_batches(site: _Site) -> Callable[..., tuple[Any, ...]]:
 
     @function.def_vmap
     def rule(size: int, batched: list[bool], *arrays: Any) -> Any:
-        folded = [_to_the_end(a, size, b) for a, b in zip(arrays, batched, strict=True)]
+        folded = [_into_batch(a, size, b) for a, b in zip(arrays, batched, strict=True)]
         wide = tuple(((*shape[:2], shape[2] * size), dtype) for shape, dtype in site.shapes)
         results = _with_batches(dataclasses.replace(site, shapes=wide))(*folded)
         split = [r.reshape(*shape, size) for r, (shape, _) in zip(results, site.shapes, strict=True)]
@@ -161,10 +163,10 @@ def call(name: str, tensors: dict[str, Any], options: dict[str, Any], alpha: Any
     )
     if any(len(shape) > 3 for shape, _ in site.shapes):
         raise _refused("op.option", name, "a quantised output", "one without scales of its own, from JAX")
-    # One maximum for each element of a vmap, so that its batch is no batch of ours; and scales lie in atoms of one batch.
+    # One maximum for each element of a vmap, so that its batch is no batch of ours.
     if name == _ROPE:
         function = _with_tokens(site)
-    elif name == "gemm_amax" or takes_alpha or max(site.ranks) > 3:
+    elif takes_alpha or any(shape in ((1,), (1, 1, 1)) for shape, _ in site.shapes):
         function = _one_by_one(site)
     else:
         function = _with_batches(site)
