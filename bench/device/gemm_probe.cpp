@@ -1,17 +1,22 @@
-// The sm90 kernel's flavors beside cuBLASLt on one GPU, below the executor: which tile, schedule and raster are worth what.
-//   verglas_bench_gpu_gemm_probe [OUT.json] [COMMIT] [part of a case's name]
+// The plans of the sm90 engine for plain products beside cuBLASLt on one GPU, below the executor: what each is worth, and whether
+// the engine puts the best one first.
+//   verglas_bench_gpu_gemm_probe [OUT.json] [COMMIT] [part of a shape's name] [REACH] [ROUNDS]
 // Method: random normal data, operand sets rotated beyond L2; every contender in turn, order reversed each round. Steady state:
 // 0.1 s of the contender itself, then a window of 30 ms between two readings of every SM's clock. Short run: four launches after
 // 20 ms of rest. Util is the share of tensor cycles that did useful work; it does not depend on the clock.
 #include <chrono>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "chain/analyse.hpp"
 #include "cublaslt_product.hpp"
 #include "engine/sm90/engine.hpp"
+#include "engine/sm90/predict.hpp"
 #include "engine/sm90/tensor_maps.hpp"
+#include "verglas/verglas.hpp"
 
 namespace {
 
@@ -19,55 +24,55 @@ using namespace bench;
 using namespace verglas::sm90;
 
 struct Shape {
-  std::int64_t m, n, k;
-  std::string name() const { return fmt::format("{}x{}x{}", m, n, k); }
-  double flop() const { return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k); }
+  std::int64_t m, n, k, batches = 1;
+  std::string name() const {
+    return batches == 1 ? fmt::format("{}x{}x{}", m, n, k) : fmt::format("{}x{}x{}x{}", batches, m, n, k);
+  }
+  double flop() const { return 2.0 * static_cast<double>(m * n) * static_cast<double>(k * batches); }
 };
 
 struct Flavor {
   std::string note;
   KernelConfig config;
-  int group = 0;  ///< raster group; 0: the default
+  double predicted = 0;  ///< microseconds
+  bool exchanged = false;
 };
 
-KernelConfig make(int m, int n, Schedule schedule, int consumers, int stages, int buffers, bool programmatic = false) {
-  KernelConfig c;
-  c.block_m = m;
-  c.block_n = n;
-  c.schedule = schedule;
-  c.consumers = consumers;
-  c.stages = stages;
-  c.store_buffers = buffers;
-  c.programmatic = programmatic;
-  if (stages == 0) c.stages = stages_that_fit(c, 12);
-  return c;
+chain::FusionChain chain_of(const Shape& s) {
+  Graph g({.io_data_type = DataType::bf16});
+  const Tensor a = g.tensor({.name = "a", .dim = {s.batches, s.m, s.k}, .stride = {s.m * s.k, s.k, 1}});
+  const Tensor b = g.tensor({.name = "b", .dim = {s.batches, s.k, s.n}, .stride = {s.n * s.k, 1, s.k}});
+  g.matmul(a, b).set_output(true);
+  g.validate();
+  auto chain = chain::analyse(g.data());
+  if (!chain) throw std::runtime_error(chain.error().text);
+  return *std::move(chain);
 }
 
-std::vector<Flavor> flavors_for(const Shape& s) {
-  using enum Schedule;
-  if (s.m <= 128) {
-    return {{"64x64", make(64, 64, cooperative, 1, 0, 1)},
-            {"64x64 programmatic", make(64, 64, cooperative, 1, 0, 1, true)},
-            {"64x32 programmatic", make(64, 32, cooperative, 1, 0, 1, true)},
-            {"64x128 programmatic", make(64, 128, cooperative, 1, 0, 2, true)}};
+Problem problem_of(const Shape& s, bool exchanged, std::uint64_t a, std::uint64_t b, std::uint64_t d) {
+  const Matrix ma{a, s.k, 1, s.m * s.k}, mb{b, s.k, 1, s.n * s.k};
+  if (exchanged) return {s.n, s.m, s.k, s.batches, {{mb}}, {{ma}}, {d, 1, s.n, s.m * s.n}};
+  return {s.m, s.n, s.k, s.batches, {{ma}}, {{mb}}, {d, s.n, 1, s.m * s.n}};
+}
+
+/// The plans that the engine offers, in its order, but for those that it puts far behind its first.
+std::vector<Flavor> flavors_for(const Shape& s, int sm_count, double reach) {
+  std::vector<Flavor> all;
+  const chain::FusionChain chain = chain_of(s);
+  for (const Knobs& knobs : configurations_of(chain, sm_count)) {
+    const KernelConfig c = configuration_of(chain, knobs);
+    const double us = 1e6 * predict_seconds(c, seen_chain(chain, knobs).declared, sm_count);
+    if (!all.empty() && us > reach * all.front().predicted) continue;
+    all.push_back({name_of(c) + (exchanges(knobs) ? " exchanged" : ""), c, us, exchanges(knobs)});
   }
-  return {{"128x256 whole tile", make(128, 256, cooperative, 2, 3, 4)},
-          {"128x256 programmatic", make(128, 256, cooperative, 2, 3, 4, true)},
-          {"128x256 2 chunks", make(128, 256, cooperative, 2, 4, 2)},
-          {"128x256 2 stages", make(128, 256, cooperative, 2, 2, 4)},
-          {"128x256 group 1", make(128, 256, cooperative, 2, 3, 4), 1},
-          {"256x128", make(256, 128, cooperative, 2, 4, 2)},
-          {"128x176 ping-pong", make(128, 176, pingpong, 2, 5, 2)},
-          {"128x176 ping-pong programmatic", make(128, 176, pingpong, 2, 5, 2, true)},
-          {"128x192 ping-pong", make(128, 192, pingpong, 2, 4, 2)},
-          {"128x128 ping-pong", make(128, 128, pingpong, 2, 6, 2)}};
+  return all;
 }
 
 /// Operands of one shape in several sets, and one output for all contenders.
 struct Operands {
   std::vector<DeviceMemory> a, b, d;
   Operands(const Gpu& gpu, const NormalPool& pool, const Shape& s) {
-    const auto bytes = [](std::int64_t x, std::int64_t y) { return static_cast<std::size_t>(x * y) * 2; };
+    const auto bytes = [&](std::int64_t x, std::int64_t y) { return static_cast<std::size_t>(s.batches * x * y) * 2; };
     const std::size_t set = bytes(s.m, s.k) + bytes(s.n, s.k);
     const std::size_t sets = std::max<std::size_t>(3, 2 * static_cast<std::size_t>(gpu.l2_bytes) / set + 1);
     for (std::size_t i = 0; i < sets; ++i) {
@@ -84,9 +89,8 @@ class Ours {
   Ours(const Gpu& gpu, const Flavor& f, const Shape& s, const Operands& o, const jit::CompiledKernel& kernel)
       : gpu_(gpu), config_(f.config), kernel_(gpu.load(kernel, smem_bytes(f.config))) {
     for (std::size_t i = 0; i < o.sets(); ++i) {
-      const Problem p{
-          s.m, s.n, s.k, 1, {{{o.a[i].address(), s.k, 1, 0}}}, {{{o.b[i].address(), s.k, 1, 0}}}, {o.d[i].address(), s.n, 1, 0}};
-      ParameterBlock block = make_block(config_, p, f.group ? f.group : raster_group(config_, gpu.sm_count));
+      const Problem p = problem_of(s, f.exchanged, o.a[i].address(), o.b[i].address(), o.d[i].address());
+      ParameterBlock block = make_block(config_, p, raster_group(config_, gpu.sm_count));
       if (config_.a_path == Path::tma) encode(block.a[0], map_of_a(config_, p));
       if (config_.b_path == Path::tma) encode(block.b[0], map_of_b(config_, p));
       if (stores_width(config_, 128)) encode(block.d, map_of_d(config_, p, 128));
@@ -96,7 +100,7 @@ class Ours {
     }
     attribute_.id = cuda::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
     attribute_.value.programmaticStreamSerializationAllowed = 1;
-    launch_.gridDimX = grid_of(blocks_[0], gpu.sm_count);
+    launch_.gridDimX = grid_of(config_, blocks_[0], gpu.sm_count);
     launch_.gridDimY = launch_.gridDimZ = launch_.blockDimY = launch_.blockDimZ = 1;
     launch_.blockDimX = static_cast<unsigned>(threads_of(config_));
     launch_.sharedMemBytes = static_cast<unsigned>(smem_bytes(config_));
@@ -128,6 +132,7 @@ class Ours {
 
 struct Contender {
   std::string name;
+  double predicted_us;
   std::function<void(std::size_t)> launch;  ///< with operand set i
   std::size_t next = 0;
   std::vector<double> steady_us{}, short_us{}, util{}, mhz{};
@@ -170,35 +175,42 @@ class Arena {
   double flop_;
 };
 
+struct Options {
+  std::string only;    ///< part of a shape's name
+  double reach = 1.5;  ///< times the best prediction
+  int rounds = 6;
+};
+
 nlohmann::json measure(const Gpu& gpu, const ClockProbe& probe, const NormalPool& pool, const cuda::CublasLtTable& lt,
-                       const Shape& s) {
-  std::vector<Flavor> flavors = flavors_for(s);
-  for (Flavor& f : flavors) {
-    const Problem p{s.m, s.n, s.k, 1, {{{1 << 20, s.k, 1, 0}}}, {{{1 << 20, s.k, 1, 0}}}, {1 << 20, s.n, 1, 0}};
-    fit_operands(f.config, p);
-  }
-  std::erase_if(flavors, [](const Flavor& f) { return fault_of(f.config).has_value(); });
+                       const Shape& s, const Options& options) {
+  const std::vector<Flavor> flavors = flavors_for(s, gpu.sm_count, options.reach);
+  static std::map<std::string, jit::CompiledKernel> made;
   std::vector<jit::CompiledKernel> kernels(flavors.size());
   {
     std::vector<std::jthread> threads;
-    for (std::size_t i = 0; i < flavors.size(); ++i)
-      threads.emplace_back([&, i] { kernels[i] = jit::compile(gpu.nvrtc, compile_request(flavors[i].config)); });
+    for (std::size_t i = 0; i < flavors.size(); ++i) {
+      if (const auto it = made.find(name_of(flavors[i].config)); it != made.end())
+        kernels[i] = it->second;
+      else
+        threads.emplace_back([&, i] { kernels[i] = jit::compile(gpu.nvrtc, compile_request(flavors[i].config)); });
+    }
   }
+  for (std::size_t i = 0; i < flavors.size(); ++i) made[name_of(flavors[i].config)] = kernels[i];
   const Operands o(gpu, pool, s);
   std::vector<Ours> ours;
   ours.reserve(flavors.size());
   for (std::size_t i = 0; i < flavors.size(); ++i) ours.emplace_back(gpu, flavors[i], s, o, kernels[i]);
-  CublasLtProduct rival(gpu, lt, s.m, s.n, s.k);
+  CublasLtProduct rival(gpu, lt, s.m, s.n, s.k, {}, s.batches);
 
   const Arena arena(gpu, probe, o.sets(), s.flop());
   std::vector<Contender> all;
-  all.push_back({"cublaslt", [&](std::size_t i) { rival.launch(o.a[i].address(), o.b[i].address(), o.d[i].address()); }});
+  all.push_back({"cublaslt", 0, [&](std::size_t i) { rival.launch(o.a[i].address(), o.b[i].address(), o.d[i].address()); }});
   rival.pick([&] {
     const int count = std::max(8, static_cast<int>(3e4 / arena.mean_us(all[0], 4)));
     return arena.mean_us(all[0], count);
   });
   for (std::size_t i = 0; i < flavors.size(); ++i)
-    all.push_back({flavors[i].note, [&ours, i](std::size_t set) { ours[i].launch(set); }});
+    all.push_back({flavors[i].note, flavors[i].predicted, [&ours, i](std::size_t set) { ours[i].launch(set); }});
 
   // Right before fast: the same bits as cuBLASLt on set 0, which sums in the same order unless it splits K.
   std::vector<std::uint16_t> want;
@@ -210,11 +222,10 @@ nlohmann::json measure(const Gpu& gpu, const ClockProbe& probe, const NormalPool
     if (want.empty()) want = got;
     for (std::size_t i = 0; i < got.size(); ++i) c.different += got[i] != want[i];
   }
-  constexpr int kRounds = 6;
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < options.rounds; ++round) {
     for (std::size_t i = 0; i < all.size(); ++i) arena.window(all[round % 2 ? all.size() - 1 - i : i]);
   }
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < options.rounds; ++round) {
     for (std::size_t i = 0; i < all.size(); ++i) arena.short_run(all[round % 2 ? all.size() - 1 - i : i]);
   }
 
@@ -224,9 +235,11 @@ nlohmann::json measure(const Gpu& gpu, const ClockProbe& probe, const NormalPool
   for (const Contender& c : all) {
     const double steady = median_of(c.steady_us), quick = median_of(c.short_us), util = median_of(c.util), mhz = median_of(c.mhz);
     fmt::print(
-        "  {:<32} steady {:8.1f} us {:6.1f} TFLOP/s util {:5.1f} {:5.0f} MHz ratio {:.3f} | short {:8.1f} us ratio {:.3f} | {} "
+        "  {:<46} predicted {:7.1f} steady {:7.1f} us {:6.1f} TFLOP/s util {:5.1f} {:5.0f} MHz ratio {:.3f} | short {:8.1f} us "
+        "ratio {:.3f} | {} "
         "differ\n",
-        c.name, steady, s.flop() / steady * 1e-6, util, mhz, rival_steady / steady, quick, rival_short / quick, c.different);
+        c.name, c.predicted_us, steady, s.flop() / steady * 1e-6, util, mhz, rival_steady / steady, quick, rival_short / quick,
+        c.different);
     for (const bool is_steady : {true, false}) {
       nlohmann::json r = {{"suite", is_steady ? "gemm_probe.steady" : "gemm_probe.short"},
                           {"case", s.name() + " " + c.name},
@@ -234,6 +247,7 @@ nlohmann::json measure(const Gpu& gpu, const ClockProbe& probe, const NormalPool
                           {"rival", "cublaslt best of 8"},
                           {"rival_us", is_steady ? rival_steady : rival_short},
                           {"ratio", is_steady ? rival_steady / steady : rival_short / quick}};
+      if (is_steady && c.predicted_us > 0) r["predicted_us"] = c.predicted_us;
       if (is_steady) r["util_percent"] = util, r["sm_mhz"] = mhz, r["different_elements"] = c.different;
       records.push_back(std::move(r));
     }
@@ -245,8 +259,11 @@ nlohmann::json measure(const Gpu& gpu, const ClockProbe& probe, const NormalPool
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string out = argc > 1 ? argv[1] : "gemm_probe.json", commit = argc > 2 ? argv[2] : "",
-                    only = argc > 3 ? argv[3] : "";
+  const std::string out = argc > 1 ? argv[1] : "gemm_probe.json", commit = argc > 2 ? argv[2] : "";
+  Options options;
+  if (argc > 3) options.only = argv[3];
+  if (argc > 4) options.reach = std::stod(argv[4]);
+  if (argc > 5) options.rounds = std::stoi(argv[5]);
   try {
     const Gpu gpu;
     const ClockProbe probe(gpu);
@@ -260,17 +277,13 @@ int main(int argc, char** argv) {
                            {"nvrtc", fmt::format("{}.{}", gpu.nvrtc.major, gpu.nvrtc.minor)},
                            {"command", "verglas_bench_gpu_gemm_probe"},
                            {"records", nlohmann::json::array()}};
-    for (const Shape& s : {Shape{4096, 4096, 4096},
-                           {8192, 8192, 8192},
-                           {8192, 8192, 512},
-                           {8192, 8192, 1024},
-                           {2048, 4096, 4096},
-                           {4096, 14336, 4096},
-                           {4096, 4096, 4095},
-                           {16, 4096, 4096},
-                           {128, 4096, 4096}}) {
-      if (s.name().find(only) == std::string::npos) continue;
-      for (auto& r : measure(gpu, probe, pool, **lt, s)) file["records"].push_back(std::move(r));
+    for (const Shape& s : {Shape{1, 4096, 4096}, Shape{8, 4096, 4096}, Shape{16, 4096, 4096}, Shape{32, 4096, 4096},
+                           Shape{16, 14336, 4096}, Shape{16, 4096, 14336}, Shape{16, 8192, 8192}, Shape{64, 14336, 4096},
+                           Shape{64, 4096, 4096}, Shape{128, 4096, 4096}, Shape{256, 4096, 4096}, Shape{1024, 4096, 4096},
+                           Shape{4096, 4096, 4096}, Shape{4096, 14336, 4096}, Shape{4096, 4096, 14336}, Shape{8192, 8192, 8192},
+                           Shape{8192, 8192, 1024}, Shape{2048, 2048, 256}, Shape{512, 512, 512, 64}}) {
+      if (options.only == "few" ? s.m > 256 || s.batches > 1 : s.name().find(options.only) == std::string::npos) continue;
+      for (auto& r : measure(gpu, probe, pool, **lt, s, options)) file["records"].push_back(std::move(r));
       std::ofstream(out) << file.dump(1) << '\n';
     }
   } catch (const std::exception& e) {

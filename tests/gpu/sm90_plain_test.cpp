@@ -174,6 +174,25 @@ TEST_F(Sm90Plain, IsExactOverSeveralWaves) {
   check({1, 1032, 4104, 136, false, false, DataType::fp16, DataType::fp16});
 }
 
+// Exchanged operands, and K that two blocks of a cluster share: one tile, several a cluster, parts of unequal length or empty.
+TEST_F(Sm90Plain, IsExactForFewRowsOrColumns) {
+  VERGLAS_NEEDS_GPU();
+  for (const std::int64_t few : {1, 8, 16, 17, 32, 50, 64, 100, 128, 200}) {
+    check({1, few, 1000, 640, true, true, DataType::bf16, DataType::bf16});
+    check({1, 712, few, 328, true, true, DataType::bf16, few % 16 ? DataType::fp32 : DataType::bf16});
+  }
+}
+
+// Several tiles a cluster, and so little K that a block is done before the other has drained.
+TEST_F(Sm90Plain, IsExactForManyTilesOfFewRows) {
+  VERGLAS_NEEDS_GPU();
+  check({1, 16, 4200, 520, true, true, DataType::bf16, DataType::bf16});
+  check({1, 16, 20000, 72, true, true, DataType::bf16, DataType::bf16});
+  check({1, 30, 9000, 72, true, false, DataType::fp16, DataType::fp32, 8});
+  check({5, 24, 3000, 200, false, true, DataType::bf16, DataType::bf16, 8});
+  check({2, 33, 500, 131, false, false, DataType::fp16, DataType::fp16, 3});
+}
+
 TEST_F(Sm90Plain, IsExactForBatchesAndBroadcasts) {
   VERGLAS_NEEDS_GPU();
   for (const bool ba : {false, true})

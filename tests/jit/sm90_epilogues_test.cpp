@@ -30,7 +30,7 @@ chain::FusionChain chain_of(const Describe& describe, std::int64_t n = kN) {
 }
 
 jit::CompiledKernel compile(const chain::FusionChain& chain, const Knobs& knobs) {
-  const auto epilogue = sm90::epilogue_of(chain);
+  const auto epilogue = sm90::epilogue_of(sm90::seen_chain(chain, knobs));
   EXPECT_TRUE(epilogue.has_value()) << epilogue.error().text;
   return jit::compile(**cuda::nvrtc(), sm90::compile_request(sm90::configuration_of(chain, knobs), epilogue->text));
 }
@@ -102,6 +102,33 @@ TEST_P(Epilogues, CompileCleanOnEveryTile) {
 
 INSTANTIATE_TEST_SUITE_P(Chains, Epilogues, ::testing::ValuesIn(chains()), [](const auto& i) { return i.param.name; });
 
+// Rows and columns exchanged, K split over a cluster: what the first plans for few rows do.
+TEST(EpiloguesOfFewRows, CompileClean) {
+  if (const auto nvrtc = cuda::nvrtc(); !nvrtc) VERGLAS_SKIP_FOR_WANT_OF("nvrtc", nvrtc.error().text);
+  for (const std::int64_t rows : {16, 32, 128}) {
+    Graph g;
+    const Tensor a = g.tensor({.name = "a", .dim = {rows, kN}, .stride = {kN, 1}});
+    const Tensor b = g.tensor({.name = "b", .dim = {kN, kN}, .stride = {1, kN}});
+    Tensor h = g.swish(g.add(g.add(g.matmul(a, b), aux(g, {kN})), aux(g, {rows, kN})));
+    h.set_output(true);
+    reduce(g, h, ReductionMode::amax, {1, 1});
+    reduce(g, h, ReductionMode::norm2, {rows, 1});
+    reduce(g, h, ReductionMode::avg, {1, kN});
+    g.validate();
+    const auto chain = chain::analyse(g.data());
+    ASSERT_TRUE(chain.has_value());
+    int few = 0;
+    for (const Knobs& knobs : sm90::configurations_of(*chain, 132)) {
+      if ((knobs.at("EXCHANGED") == 0 && knobs.at("SPLIT") == 1) || knobs.at("PROGRAMMATIC") != 0) continue;
+      const jit::CompiledKernel k = compile(*chain, knobs);
+      EXPECT_TRUE(k.report.clean()) << k.kernel << '\n' << k.log;
+      std::printf("%-56s %4d registers %7.0f ms\n", k.kernel.c_str(), k.report.registers, k.compile_ms);
+      ++few;
+    }
+    EXPECT_EQ(few, rows == 128 ? 1 : 4);
+  }
+}
+
 TEST(EpilogueModes, CompileAllInOneChain) {
   if (const auto nvrtc = cuda::nvrtc(); !nvrtc) VERGLAS_SKIP_FOR_WANT_OF("nvrtc", nvrtc.error().text);
   // All modes in one chain: it compiles; whether such a monster spills is not the point.
@@ -118,8 +145,9 @@ TEST(EpilogueModes, CompileAllInOneChain) {
         v.set_output(true).set_data_type(DataType::bf16);
       },
       64);
-  const jit::CompiledKernel k =
-      compile(chain, {{"TILE_M", 64}, {"TILE_N", 64}, {"CONSUMERS", 1}, {"PINGPONG", 0}, {"PROGRAMMATIC", 0}});
+  const jit::CompiledKernel k = compile(
+      chain,
+      {{"TILE_M", 64}, {"TILE_N", 64}, {"CONSUMERS", 1}, {"PINGPONG", 0}, {"PROGRAMMATIC", 0}, {"SPLIT", 1}, {"EXCHANGED", 0}});
   EXPECT_FALSE(k.report.wgmma_serialised()) << k.log;
 }
 

@@ -22,7 +22,8 @@ std::vector<KernelConfig> flavors() {
   for (const Shape& s : {Shape{128, 256, 2, Schedule::cooperative}, Shape{128, 192, 2, Schedule::pingpong},
                          Shape{128, 176, 2, Schedule::pingpong}, Shape{128, 128, 2, Schedule::pingpong},
                          Shape{128, 192, 2, Schedule::cooperative}, Shape{128, 128, 2, Schedule::cooperative},
-                         Shape{64, 128, 1, Schedule::cooperative}, Shape{64, 64, 1, Schedule::cooperative}}) {
+                         Shape{64, 128, 1, Schedule::cooperative}, Shape{64, 64, 1, Schedule::cooperative},
+                         Shape{64, 32, 1, Schedule::cooperative}, Shape{64, 16, 1, Schedule::cooperative}}) {
     const auto add = [&](auto change) {
       KernelConfig k;
       k.block_m = s.m;
@@ -30,12 +31,7 @@ std::vector<KernelConfig> flavors() {
       k.consumers = s.consumers;
       k.schedule = s.schedule;
       change(k);
-      k.store_buffers = s.schedule == Schedule::pingpong ? 2 : chunks_of(k);
-      k.stages = stages_that_fit(k);
-      if (k.stages < 3) {
-        k.store_buffers = 2;
-        k.stages = stages_that_fit(k);
-      }
+      fit_staging(k);
       const bool spills = s.schedule == Schedule::pingpong && s.n > 128 && k.d_path != Path::tma;  // never offered
       if (!fault_of(k) && !spills) all.push_back(k);
     };
@@ -64,6 +60,9 @@ std::vector<KernelConfig> flavors() {
       k.input = DataType::fp8_e4m3, k.input_b = DataType::fp8_e5m2, k.promoted = true, k.output = DataType::fp32;
     });
     add([](KernelConfig& k) { k.input = DataType::fp8_e4m3, k.promoted = k.b_turned = true, k.b_path = Path::bytes4; });
+    add([](KernelConfig& k) { k.split = 2; });
+    add([](KernelConfig& k) { k.split = 4, k.programmatic = true, k.output = DataType::fp32; });
+    add([](KernelConfig& k) { k.split = 2, k.a_path = k.b_path = k.d_path = Path::bytes2; });
   }
   return all;
 }

@@ -308,19 +308,24 @@ std::string fault_of(const Case& c, const std::vector<TensorView>& views, const 
                             v.order == verglas::AxisOrder::kernel, address);
   }
   const std::int64_t l = rows[kD].extent[0], m = rows[kD].extent[1], n = rows[kD].extent[2], k = rows[kA].extent[2];
-  if (block.m != m || block.n != n || block.k != k || block.batches != l) return "extents of the block";
+  // Knobs may exchange rows and columns: then A is B to the kernel, and D is stored by single elements, column by column.
+  const bool exchanged = c.plan.knobs().at("EXCHANGED") != 0;
+  if (block.m != (exchanged ? n : m) || block.n != (exchanged ? m : n) || block.k != k || block.batches != l)
+    return "extents of the block";
   const std::int64_t tile_m = c.plan.knobs().at("TILE_M"), tile_n = c.plan.knobs().at("TILE_N");
-  const std::int64_t tiles = l * ((m + tile_m - 1) / tile_m) * ((n + tile_n - 1) / tile_n);
+  const std::int64_t tiles = l * ((block.m + tile_m - 1) / tile_m) * ((block.n + tile_n - 1) / tile_n);
+  const std::int64_t split = c.plan.knobs().at("SPLIT"), grid = split * std::min(tiles, kMultiprocessors / split);
   if (block.tiles != tiles) return "tiles";
-  if (launch.grid != Dim3{static_cast<unsigned>(std::min<std::int64_t>(tiles, kMultiprocessors)), 1, 1}) return "grid";
+  if (launch.grid != Dim3{static_cast<unsigned>(grid), 1, 1}) return "grid";
   const std::int64_t bytes[3] = {verglas::bytes_of(c.input), verglas::bytes_of(c.input), verglas::bytes_of(c.output)};
-  const verglas::sm90::ViewBlock* const blocks[3] = {&block.a_view[0], &block.b_view[0], &block.d_view};
+  const verglas::sm90::ViewBlock* const blocks[3] = {exchanged ? &block.b_view[0] : &block.a_view[0],
+                                                     exchanged ? &block.a_view[0] : &block.b_view[0], &block.d_view};
   int maps = 0;
   for (int i = 0; i < 3; ++i) {
     const std::string who = std::string(" of ") + "abd"[i];
     const Rows& v = rows[i];
     const auto dense = [&](int axis) { return declared[i].extent[axis] == 1 || declared[i].stride[axis] == 1; };
-    int inner = i == kD || dense(2) || !dense(1) ? 2 : 1;
+    int inner = i == kD && exchanged ? 1 : i == kD || dense(2) || !dense(1) ? 2 : 1;
     const bool nothing = declared[i].extent[1] == 0 || declared[i].extent[2] == 0;  // then the plan takes either axis for inner
     const auto runs_along = [&](int axis) {
       return (v.extent[axis] <= 1 || blocks[i]->inner_stride == v.stride[axis]) &&
@@ -336,10 +341,10 @@ std::string fault_of(const Case& c, const std::vector<TensorView>& views, const 
     if (v.extent[inner] > 1 && view.inner_stride != v.stride[inner]) return "inner stride" + who;
     if (v.extent[0] > 1 && view.batch_stride != v.stride[0]) return "batch stride" + who;
     if (v.extent[0] <= 1 && view.batch_stride != 0) return "batch stride of one matrix" + who;
-    if (i != kD && (i == kA ? block.a_batch_step[0] : block.b_batch_step[0]) != (steps && l > 1 ? 1 : 0))
+    if (i != kD && (i == (exchanged ? kB : kA) ? block.a_batch_step[0] : block.b_batch_step[0]) != (steps && l > 1 ? 1 : 0))
       return "batch step" + who;
     std::vector<const cuda::CUtensorMap*> own = {&block.a[0]};
-    if (i == kB) own = {&block.b[0]};
+    if (i == (exchanged ? kA : kB)) own = {&block.b[0]};
     if (i == kD) own = {&block.d, &block.d_half, &block.d_quarter};
     for (const cuda::CUtensorMap* map : own) {
       const TensorMapRecord record = record_of(*map);
@@ -374,12 +379,13 @@ class GpuCalls : public testing::TestWithParam<int> {
   std::string check(const Case& c, const Attempt& t, Counts& counts) {
     std::vector<oracle::Binding> bindings;
     for (std::size_t i = 0; i < t.views.size(); ++i) bindings.push_back({t.uids[i], seen_by_judge(t.views[i])});
+    const bool exchanged = c.plan.knobs().at("EXCHANGED") != 0;
     const oracle::Verdict verdict = oracle::judge(c.reference, bindings,
                                                   {.device = oracle::DeviceKind::cuda,
                                                    .current_device_id = t.current,
                                                    .moves_pieces = true,
-                                                   .tile_m = c.plan.knobs().at("TILE_M"),
-                                                   .tile_n = c.plan.knobs().at("TILE_N")});
+                                                   .tile_m = c.plan.knobs().at(exchanged ? "TILE_N" : "TILE_M"),
+                                                   .tile_n = c.plan.knobs().at(exchanged ? "TILE_M" : "TILE_N")});
     std::optional<cuda::CurrentContext> current;
     if (t.current >= 0) current.emplace(driver.table(), driver.primary_context(t.current));
     driver.clear();

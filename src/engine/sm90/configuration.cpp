@@ -67,8 +67,11 @@ int chunks_of(const KernelConfig& c) noexcept { return row_blocks(c) * chunks_of
 int scratch_bytes(const KernelConfig& c) noexcept {
   return c.reductions == 0 ? 0 : 4 * (c.column_reductions * 4 * c.block_n + 8 * c.reductions);
 }
+int landing_bytes(const KernelConfig& c) noexcept { return (c.split - 1) * c.consumers * 4 * 128 * results_of(c); }
 int smem_bytes(const KernelConfig& c) noexcept {
-  return c.stages * stage_bytes(c) + c.consumers * (c.store_buffers * kChunkBytes + scratch_bytes(c)) + 8 * (2 * c.stages + 2);
+  const int barriers = 2 * c.stages + 2 + (c.split > 1 ? 2 * c.consumers : 0);
+  return c.stages * stage_bytes(c) + c.consumers * (c.store_buffers * kChunkBytes + scratch_bytes(c)) + landing_bytes(c) +
+         8 * barriers;
 }
 int entry_registers(const KernelConfig& c) noexcept {
   const int share = kRegistersPerSm / threads_of(c) / 8 * 8;
@@ -127,6 +130,9 @@ std::optional<std::string> fault_of(const KernelConfig& c) {
   if (c.gemms < 1 || c.gemms > 2 || c.a_count < 1 || c.a_count > c.gemms || c.b_count < 1 || c.b_count > c.gemms) {
     return fmt::format("{} products of {} and {} matrices", c.gemms, c.a_count, c.b_count);
   }
+  if (c.split < 1 || c.split > 8 || (c.split & (c.split - 1)) != 0)
+    return fmt::format("K split over {} blocks, not 1, 2, 4 or 8", c.split);
+  if (c.split > 1 && c.schedule == Schedule::pingpong) return "K split with ping-pong, which ptxas serialises";
   if (c.stages < 2) return fmt::format("{} stages, at least 2", c.stages);
   if (c.store_buffers < 1) return fmt::format("{} store buffers, at least 1", c.store_buffers);
   // One wgmma needs N/2 + 26 registers, and ptxas counts them against those at entry, not against those after setmaxnreg.
@@ -149,15 +155,25 @@ std::optional<std::string> fault_of(const KernelConfig& c) {
 }
 
 std::string name_of(const KernelConfig& c) {
-  return fmt::format("{}x{}x{}_{}{}_s{}_{}{}_{}_{}{}{}{}{}", c.block_m, c.block_n, c.stages,
+  return fmt::format("{}x{}x{}_{}{}_s{}_{}{}_{}_{}{}{}{}{}{}", c.block_m, c.block_n, c.stages,
                      c.schedule == Schedule::pingpong ? "pingpong" : "coop", c.consumers, c.store_buffers, letter(c.a_major),
                      letter(c.b_major), input_name(c), verglas::name_of(c.output), path_suffix(c), product_suffix(c),
-                     reduction_suffix(c), c.programmatic ? "_pdl" : "");
+                     reduction_suffix(c), c.split > 1 ? fmt::format("_split{}", c.split) : "", c.programmatic ? "_pdl" : "");
 }
 
 int stages_that_fit(KernelConfig c, int most) noexcept {
   for (c.stages = most; c.stages > 0 && smem_bytes(c) > kSmemBytes;) --c.stages;
   return c.stages;
+}
+
+void fit_staging(KernelConfig& c) noexcept {
+  // Ping-pong hides its drain, and spends the room on stages.
+  c.store_buffers = c.schedule == Schedule::pingpong ? 2 : chunks_of(c);
+  c.stages = stages_that_fit(c);
+  if (c.stages < 3) {
+    c.store_buffers = 2;
+    c.stages = stages_that_fit(c);
+  }
 }
 
 }  // namespace verglas::sm90

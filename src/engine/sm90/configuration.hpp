@@ -29,7 +29,8 @@ struct KernelConfig {
   int stages = 3;
   int consumers = 2;  ///< warpgroups that multiply: 1 to 3; two for ping-pong
   int store_buffers =
-      4;  ///< chunks of 8 KB that each consumer stages D in; at least all of its tile, or one or two that take turns
+      4;          ///< chunks of 8 KB that each consumer stages D in; at least all of its tile, or one or two that take turns
+  int split = 1;  ///< blocks of a cluster that share the K of a tile
   Schedule schedule = Schedule::cooperative;
   Major a_major = Major::k;
   Major b_major = Major::k;
@@ -74,6 +75,7 @@ int results_of(const KernelConfig& c) noexcept;       ///< registers in which a 
 int accumulators_of(const KernelConfig& c) noexcept;  ///< these and the sums that are promoted
 int stage_bytes(const KernelConfig& c) noexcept;
 int scratch_bytes(const KernelConfig& c) noexcept;  ///< shared memory of a consumer's reductions
+int landing_bytes(const KernelConfig& c) noexcept;  ///< shared memory for the sums of the other blocks of a cluster
 int chunks_of(const KernelConfig& c) noexcept;      ///< chunks of D a consumer drains a tile in
 int smem_bytes(const KernelConfig& c) noexcept;
 int entry_registers(const KernelConfig& c) noexcept;     ///< per thread, by the launch bounds
@@ -87,6 +89,8 @@ std::optional<std::string> fault_of(const KernelConfig& c);
 std::string name_of(const KernelConfig& c);
 
 /// The largest number of stages that fits beside the staging, at most `most`; 0 when not even one does.
-int stages_that_fit(KernelConfig c, int most = 8) noexcept;
+int stages_that_fit(KernelConfig c, int most = 16) noexcept;
+/// Sets stages and store buffers: a whole tile staged where three stages still fit beside it; else chunks that take turns.
+void fit_staging(KernelConfig& c) noexcept;
 
 }  // namespace verglas::sm90

@@ -4,6 +4,7 @@
 
 #include "base/sha256.hpp"
 #include "engine/sm90/engine.hpp"
+#include "engine/sm90/exchange.hpp"
 #include "engine/sm90/predict.hpp"
 #include "engine/sm90/problem.hpp"
 #include "engine/sm90/prologue.hpp"
@@ -18,16 +19,25 @@ constexpr const char* kTileN = "TILE_N";
 constexpr const char* kConsumers = "CONSUMERS";
 constexpr const char* kPingpong = "PINGPONG";
 constexpr const char* kProgrammatic = "PROGRAMMATIC";  ///< programmatic launch: the kernel waits inside for the one before it
+constexpr const char* kSplit = "SPLIT";                ///< blocks of a cluster that share the K of a tile
+constexpr const char* kExchanged = "EXCHANGED";        ///< rows and columns change places
 
 struct Shape {
   int m, n, consumers;
   bool pingpong;
+  int split = 1;
+  bool exchanged = false;
 };
 /// The tile family, widest first: of one product, and of two that share the accumulators.
 constexpr std::array kPairShapes = {Shape{128, 128, 2, false}, Shape{128, 96, 2, true}, Shape{128, 64, 2, true},
                                     Shape{64, 128, 1, false}, Shape{64, 64, 1, false}};
 constexpr std::array kShapes = {Shape{128, 256, 2, false}, Shape{128, 192, 2, true}, Shape{128, 176, 2, true},
                                 Shape{128, 128, 2, true},  Shape{64, 128, 1, false}, Shape{64, 64, 1, false}};
+/// Where tiles are so few that half of the chip stands still, two blocks share the K of each.
+constexpr std::array kSplitShapes = {Shape{128, 64, 2, false, 2}, Shape{64, 64, 1, false, 2}};
+/// Up to so many rows, or columns, D is narrow: that side becomes the columns of the kernel, since its rows come in blocks of 64.
+constexpr std::int64_t kNarrow = 32;
+
 /// Of sums that are promoted: cooperative, since the add hides behind the other consumer's products.
 constexpr std::array kPromotedShapes = {Shape{128, 256, 2, false}, Shape{128, 192, 2, false}, Shape{128, 128, 2, false},
                                         Shape{64, 128, 1, false}, Shape{64, 64, 1, false}};
@@ -40,12 +50,38 @@ bool is_promoted(const chain::FusionChain& c) {
 }
 
 Knobs knobs_of(const Shape& s, bool programmatic) {
-  return {{kTileM, s.m}, {kTileN, s.n}, {kConsumers, s.consumers}, {kPingpong, s.pingpong}, {kProgrammatic, programmatic}};
+  return {{kTileM, s.m},
+          {kTileN, s.n},
+          {kConsumers, s.consumers},
+          {kPingpong, s.pingpong},
+          {kProgrammatic, programmatic},
+          {kSplit, s.split},
+          {kExchanged, s.exchanged}};
+}
+
+std::vector<Shape> family_of(const chain::FusionChain& c, int sm_count) {
+  using Family = std::span<const Shape>;
+  const bool promoted = is_promoted(c), pair = c.gemms.size() > 1;
+  const Family family =
+      promoted ? (pair ? Family(kPromotedPairShapes) : Family(kPromotedShapes)) : (pair ? Family(kPairShapes) : Family(kShapes));
+  std::vector<Shape> all(family.begin(), family.end());
+  const auto [l, m, n, k] = c.declared;
+  for (const Shape& s : kSplitShapes)
+    if (l * ((m + s.m - 1) / s.m) * ((n + s.n - 1) / s.n) <= sm_count / 2) all.push_back(s);
+  const bool turned = m < n;
+  const std::int64_t narrow = turned ? m : n;
+  for (const int split : {1, 2})
+    if (narrow <= kNarrow) all.push_back({64, narrow > 16 ? 32 : 16, 1, false, split, turned});
+  return all;
 }
 
 }  // namespace
 
-KernelConfig configuration_of(const chain::FusionChain& c, const Knobs& knobs) {
+bool exchanges(const Knobs& knobs) { return knobs.at(kExchanged) != 0; }
+chain::FusionChain seen_chain(const chain::FusionChain& c, const Knobs& knobs) { return exchanges(knobs) ? exchanged(c) : c; }
+
+KernelConfig configuration_of(const chain::FusionChain& chain, const Knobs& knobs) {
+  const chain::FusionChain c = seen_chain(chain, knobs);
   const ProductRoles roles = product_roles(c);
   const chain::Role& out = c.roles[static_cast<std::size_t>(roles.d)];
   KernelConfig k;
@@ -62,6 +98,7 @@ KernelConfig configuration_of(const chain::FusionChain& c, const Knobs& knobs) {
   k.block_n = static_cast<int>(knobs.at(kTileN));
   k.consumers = static_cast<int>(knobs.at(kConsumers));
   k.schedule = knobs.at(kPingpong) != 0 ? Schedule::pingpong : Schedule::cooperative;
+  k.split = static_cast<int>(knobs.at(kSplit));
   k.programmatic = knobs.at(kProgrammatic) != 0;
   k.input = c.inputs.front().dtype;
   k.input_b = c.inputs.back().dtype == k.input ? DataType::not_set : c.inputs.back().dtype;
@@ -74,33 +111,25 @@ KernelConfig configuration_of(const chain::FusionChain& c, const Knobs& knobs) {
   k.b_stored = stored(1);
   k.output = c.operands[static_cast<std::size_t>(out.operand)].dtype;
   fit_operands(k, problem_of(roles, declared_views(c).data(), input_bytes(k), bytes_of(k.output)));
-  // A whole tile staged where three stages still fit beside it; else chunks that take turns. Ping-pong hides its drain, and
-  // spends the room on stages.
-  k.store_buffers = k.schedule == Schedule::pingpong ? 2 : chunks_of(k);
-  k.stages = stages_that_fit(k);
-  if (k.stages < 3) {
-    k.store_buffers = 2;
-    k.stages = stages_that_fit(k);
-  }
+  fit_staging(k);
   return k;
 }
 
 std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) {
   std::vector<std::pair<double, Knobs>> ranked;
-  using Family = std::span<const Shape>;
-  const bool promoted = is_promoted(c), pair = c.gemms.size() > 1;
-  const Family family =
-      promoted ? (pair ? Family(kPromotedPairShapes) : Family(kPromotedShapes)) : (pair ? Family(kPairShapes) : Family(kShapes));
-  for (const Shape& s : family)
+  const chain::FusionChain turned = exchanged(c);
+  for (const Shape& s : family_of(c, sm_count))
     for (const bool programmatic : {false, true}) {
       Knobs knobs = knobs_of(s, programmatic);
       const KernelConfig k = configuration_of(c, knobs);
       if (k.stages < 1 || fault_of(k)) continue;
+      // Where D lies column by column, plans without the exchange take more calls.
+      if (s.exchanged && piece_bytes(k.d_path) != bytes_of(k.output)) continue;
       // 176 accumulators leave no registers for addresses: the drain by single elements spills there.
       if (s.pingpong && results_of(k) > 128 && k.d_path != Path::tma) continue;
       // Nor for a second output or a reduction.
       if (results_of(k) > 128 && (c.stores.size() > 1 || !c.reductions.empty())) continue;
-      ranked.emplace_back(predict_seconds(k, c.declared, sm_count, drain_of(c)), std::move(knobs));
+      ranked.emplace_back(predict_seconds(k, (s.exchanged ? turned : c).declared, sm_count, drain_of(c)), std::move(knobs));
     }
   std::stable_sort(ranked.begin(), ranked.end(), [](const auto& x, const auto& y) { return x.first < y.first; });
   std::vector<Knobs> all;

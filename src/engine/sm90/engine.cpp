@@ -41,7 +41,8 @@ class Sm90Engine final : public engine::Engine {
   }
 
   double predict(const chain::FusionChain& chain, const Knobs& knobs, Device device) const override {
-    return predict_seconds(configuration_of(chain, knobs), chain.declared, multiprocessors(device), drain_of(chain));
+    return predict_seconds(configuration_of(chain, knobs), seen_chain(chain, knobs).declared, multiprocessors(device),
+                           drain_of(chain));
   }
 
   engine::Compiled compile(const chain::FusionChain& chain, const Knobs& knobs, Device device) const override {
@@ -50,11 +51,14 @@ class Sm90Engine final : public engine::Engine {
     if (!driver) throw broken(driver.error().rule, driver.error().text);
     if (!nvrtc) throw broken(nvrtc.error().rule, nvrtc.error().text);
     const KernelConfig config = configuration_of(chain, knobs);
-    EpiloguePlan epilogue = *epilogue_of(chain);  // claimed, so it has one
+    chain::FusionChain seen = seen_chain(chain, knobs);
+    EpiloguePlan epilogue = *epilogue_of(seen);  // claimed, so it has one
     auto kernel = jit::process_store().load(**driver, **nvrtc, compile_request(config, epilogue.text),
                                             {.dynamic_smem_bytes = smem_bytes(config)});
-    return {recipe::build(chain, requirements_of(chain, config, device)),
-            make_launcher(chain, config, std::move(epilogue), std::move(kernel), device, multiprocessors(device))};
+    const bool is_exchanged = exchanges(knobs);
+    return {recipe::build(chain, requirements_of(seen, is_exchanged, config, device)),
+            make_launcher(std::move(seen), is_exchanged, config, std::move(epilogue), std::move(kernel), device,
+                          multiprocessors(device))};
   }
 
   std::optional<Decline> compile_ahead(const chain::FusionChain& chain, const engine::AheadTarget& target, Knobs& knobs,
@@ -74,7 +78,8 @@ class Sm90Engine final : public engine::Engine {
     const auto nvrtc = cuda::nvrtc();
     if (!nvrtc) throw broken(nvrtc.error().rule, nvrtc.error().text);
     knobs = *best;
-    const jit::CompileRequest request = compile_request(configuration_of(chain, knobs), epilogue_of(chain)->text);
+    const jit::CompileRequest request =
+        compile_request(configuration_of(chain, knobs), epilogue_of(seen_chain(chain, knobs))->text);
     file.engine = name();
     file.arch = request.arch;
     file.nvrtc = std::to_string((*nvrtc)->major) + "." + std::to_string((*nvrtc)->minor) + " (" + (*nvrtc)->build + ")";
@@ -96,7 +101,8 @@ class Sm90Engine final : public engine::Engine {
       throw broken(Rule::plan_file_version, path, engine::plan_name(*this, knobs) + ", which this build does not offer",
                    "a plan of this build");
     const KernelConfig config = configuration_of(chain, knobs);
-    EpiloguePlan epilogue = *epilogue_of(chain);
+    chain::FusionChain seen = seen_chain(chain, knobs);
+    EpiloguePlan epilogue = *epilogue_of(seen);
     const jit::CompileRequest request = compile_request(config, epilogue.text);
     const std::string key = jit::source_key(request);
     // The block of parameters is private to a build: code of other sources must not meet it.
@@ -104,8 +110,9 @@ class Sm90Engine final : public engine::Engine {
       throw broken(Rule::plan_file_version, path, "a plan of other kernel sources, " + file.key.substr(0, 16),
                    "one of this build, " + key.substr(0, 16));
     auto kernel = jit::LoadedKernel::load(**driver, file.kernels[0], {.dynamic_smem_bytes = smem_bytes(config)});
-    return {recipe::build(chain, requirements_of(chain, config, device)),
-            make_launcher(chain, config, std::move(epilogue), std::move(kernel), device, sm_count)};
+    const bool is_exchanged = exchanges(knobs);
+    return {recipe::build(chain, requirements_of(seen, is_exchanged, config, device)),
+            make_launcher(std::move(seen), is_exchanged, config, std::move(epilogue), std::move(kernel), device, sm_count)};
   }
 
  private:

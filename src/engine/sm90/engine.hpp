@@ -12,6 +12,9 @@ const engine::Engine& engine() noexcept;
 /// What the kernels serve, whatever machine this is: the part of the claim that needs no device.
 Result<engine::Claim> claim_chain(const chain::FusionChain& chain);
 
+/// True for knobs that exchange rows and columns; then the kernel, its epilogue and its launcher see `exchanged(chain)`.
+bool exchanges(const Knobs& knobs);
+chain::FusionChain seen_chain(const chain::FusionChain& chain, const Knobs& knobs);
 /// The flavor that these knobs and the declared layouts ask for.
 KernelConfig configuration_of(const chain::FusionChain& chain, const Knobs& knobs);
 /// Complete sets of knobs for the chain, best first by prediction for that many multiprocessors.

@@ -9,6 +9,7 @@
 #include <new>
 
 #include "cuda/context.hpp"
+#include "engine/sm90/exchange.hpp"
 #include "engine/sm90/problem.hpp"
 #include "engine/sm90/scratch.hpp"
 
@@ -55,9 +56,10 @@ int forks_so_far() {
 
 class Sm90Launcher final : public recipe::Launcher {
  public:
-  Sm90Launcher(const chain::FusionChain& chain, const KernelConfig& config, EpiloguePlan epilogue,
+  Sm90Launcher(chain::FusionChain chain, bool is_exchanged, const KernelConfig& config, EpiloguePlan epilogue,
                std::shared_ptr<const jit::LoadedKernel> kernel, Device device, int sm_count)
-      : chain_(chain),
+      : chain_(std::move(chain)),
+        is_exchanged_(is_exchanged),
         config_(config),
         epilogue_(std::move(epilogue)),
         kernel_(std::move(kernel)),
@@ -65,7 +67,7 @@ class Sm90Launcher final : public recipe::Launcher {
         device_(device),
         sm_count_(sm_count),
         forks_(forks_so_far()),
-        roles_(product_roles(chain)) {
+        roles_(product_roles(chain_)) {
     kernel_->prepare(device.id);
     function_ = kernel_->function(device.id);
     context_ = kernel_->context(device.id);
@@ -90,11 +92,11 @@ class Sm90Launcher final : public recipe::Launcher {
     moves(stores_width(config_, 64), 5, loaded_count_ - 1);
     moves(stores_width(config_, 32), 6, loaded_count_ - 1);
     // What is declared is ready for the first call. It may be extents that nothing is launched for.
-    const std::vector<RoleView> declared = declared_views(chain);
+    const std::vector<RoleView> declared = declared_views(chain_);
     const RoleView& d = declared[static_cast<std::size_t>(roles_.d)];
     if (d.extent[0] == 0 || d.extent[1] == 0 || d.extent[2] == 0) return;
     const cuda::CurrentContext here(driver_, context_);  // hazard: maps cannot be encoded without a context
-    const auto& e = chain.declared;
+    const auto& e = chain_.declared;
     const std::int64_t live[5] = {1, e[0], e[1], e[2], e[3]};
     static_cast<void>(bring_up_to_date(slots_[slot_of(live)], declared.data(), live));
   }
@@ -103,10 +105,10 @@ class Sm90Launcher final : public recipe::Launcher {
     if (b.role[roles_.d].reach == 0 && !reduces_to_something(b)) return {};
     if (is_of_parent()) return failed(cuda::CUDA_ERROR_NOT_INITIALIZED);
     if (b.is_ready) [[likely]]
-      return prepare_and_enqueue(b, call);
+      return turn_and_enqueue(b, call);
     // A thread that has no context yet borrows the plan's for this call (a fresh thread of a framework, for one).
     if (const cuda::CUresult code = driver_.cuCtxPushCurrent(context_); code != cuda::CUDA_SUCCESS) return failed(code);
-    const Status status = prepare_and_enqueue(b, call);
+    const Status status = turn_and_enqueue(b, call);
     cuda::CUcontext now = nullptr;
     driver_.cuCtxPopCurrent(&now);
     return status;
@@ -133,6 +135,13 @@ class Sm90Launcher final : public recipe::Launcher {
   }
 
  private:
+  Status turn_and_enqueue(const recipe::Binding& b, const recipe::Call& call) const noexcept {
+    if (!is_exchanged_) return prepare_and_enqueue(b, call);
+    recipe::Binding turned;
+    exchange(chain_, b, turned);
+    return prepare_and_enqueue(turned, call);
+  }
+
   Status prepare_and_enqueue(const recipe::Binding& b, const recipe::Call& call) const noexcept {
     const std::size_t first = slot_of(b.live);
     for (std::size_t i = 0; i < kSlots; ++i) {
@@ -241,7 +250,7 @@ class Sm90Launcher final : public recipe::Launcher {
   /// Puts the epilogue's arguments behind the block, and launches from there.
   cuda::CUresult enqueue(std::byte* memory, const ScratchNeed& need, const recipe::Binding& b, Stream stream) const noexcept {
     cuda::CUlaunchConfig launch = launch_;
-    launch.gridDimX = grid_of(block_in(memory), sm_count_);
+    launch.gridDimX = grid_of(config_, block_in(memory), sm_count_);
     launch.hStream = static_cast<cuda::CUstream>(stream.handle);
     Scratch scratch;
     if (scratch_)
@@ -251,7 +260,8 @@ class Sm90Launcher final : public recipe::Launcher {
     return driver_.cuLaunchKernelEx(&launch, function_, parameters, nullptr);
   }
 
-  const chain::FusionChain& chain_;
+  chain::FusionChain chain_;  ///< as the kernel sees it
+  bool is_exchanged_;
   KernelConfig config_;
   EpiloguePlan epilogue_;
   std::shared_ptr<const jit::LoadedKernel> kernel_;
@@ -277,16 +287,19 @@ class Sm90Launcher final : public recipe::Launcher {
 
 }  // namespace
 
-std::unique_ptr<recipe::Launcher> make_launcher(const chain::FusionChain& chain, const KernelConfig& config,
+std::unique_ptr<recipe::Launcher> make_launcher(chain::FusionChain chain, bool is_exchanged, const KernelConfig& config,
                                                 EpiloguePlan epilogue, std::shared_ptr<const jit::LoadedKernel> kernel,
                                                 Device device, int sm_count) {
-  return std::make_unique<Sm90Launcher>(chain, config, std::move(epilogue), std::move(kernel), device, sm_count);
+  return std::make_unique<Sm90Launcher>(std::move(chain), is_exchanged, config, std::move(epilogue), std::move(kernel), device,
+                                        sm_count);
 }
 
-recipe::Requirements requirements_of(const chain::FusionChain& chain, const KernelConfig& config, Device device) {
+recipe::Requirements requirements_of(const chain::FusionChain& chain, bool is_exchanged, const KernelConfig& config,
+                                     Device device) {
   recipe::Requirements q;
   q.device = device;
   q.tiles = {config.block_m, config.block_n};
+  if (is_exchanged) std::swap(q.tiles.m, q.tiles.n);
   const ProductRoles roles = product_roles(chain);
   // The copy engine, and threads that move pieces, want addresses and rows in whole pieces; single elements want nothing.
   const auto ask = [&](int role, Path path, bool along_k, DataType type) {
@@ -300,7 +313,11 @@ recipe::Requirements requirements_of(const chain::FusionChain& chain, const Kern
     ask(roles.a[static_cast<std::size_t>(i)], config.a_path, config.a_major == Major::k && !config.a_turned, stored_a(config));
   for (int i = 0; i < roles.b_count; ++i)
     ask(roles.b[static_cast<std::size_t>(i)], config.b_path, config.b_major == Major::k && !config.b_turned, stored_b(config));
-  ask(roles.d, config.d_path, true, config.output);
+  // An exchanged D goes by single elements, and is asked for what the other plans ask, so that all of a chain take the same
+  // calls.
+  const Problem p = problem_of(roles, declared_views(chain).data(), input_bytes(config), bytes_of(config.output));
+  const Path d_path = is_exchanged ? best_path(p.d, false, p.m, p.n, p.batches, bytes_of(config.output)) : config.d_path;
+  ask(roles.d, d_path, true, config.output);
   return q;
 }
 

@@ -10,12 +10,14 @@
 namespace verglas::sm90 {
 
 /// A launch prepared for the declared extents: a call copies the block, replaces addresses, and launches; other extents or
-/// strides rebuild the block. The kernel is ready on the device. Throws driver_failed.
-std::unique_ptr<recipe::Launcher> make_launcher(const chain::FusionChain& chain, const KernelConfig& config,
+/// strides rebuild the block. The kernel is ready on the device. `is_exchanged`: the chain is, and the bindings of calls are not.
+/// Throws driver_failed.
+std::unique_ptr<recipe::Launcher> make_launcher(chain::FusionChain chain, bool is_exchanged, const KernelConfig& config,
                                                 EpiloguePlan epilogue, std::shared_ptr<const jit::LoadedKernel> kernel,
                                                 Device device, int sm_count);
 
-/// What the paths of this configuration ask of the operands of a call.
-recipe::Requirements requirements_of(const chain::FusionChain& chain, const KernelConfig& config, Device device);
+/// What the paths of this configuration ask of the operands of a call, in the words of the chain before it was exchanged.
+recipe::Requirements requirements_of(const chain::FusionChain& chain, bool is_exchanged, const KernelConfig& config,
+                                     Device device);
 
 }  // namespace verglas::sm90

@@ -6,12 +6,19 @@
 namespace verglas::sm90 {
 namespace {
 
-constexpr double kClock = 1.35e9;        ///< steady state under load, Hz
 constexpr double kMemoryBytes = 4.3e12;  ///< per second, as a copy reaches
-constexpr double kL2Bytes = 11e12;       ///< 128x128 tiles run at 10e12
+constexpr double kL2Bytes = 16e12;
 constexpr double kL2Size = 50e6;
-constexpr double kFixedSeconds = 3.5e-6;                          ///< launch, first fill, tail
+constexpr double kSmBytes = 150e9;        ///< that one SM takes in, per second
+constexpr double kFixedSeconds = 3.8e-6;  ///< launch, first fill, tail
+constexpr double kProgrammaticGain = 1.8e-6;
 constexpr double kDrainCyclesPerValue = 2200.0 / (64.0 * 256.0);  ///< a consumer's share of a tile through staging
+constexpr double kElementCycles = 3;                              ///< of a value of D that goes by itself, column by column
+constexpr double kJoinCycles = 1000, kJoinCyclesPerValue = 2700.0 / (64.0 * 128.0);  ///< sums of another block
+constexpr double kLastStoreBytes = 40;  ///< per cycle: what the last tile of each SM writes while nothing runs
+
+/// What power leaves of the clock when tensor cores are busy that share of the time.
+double clock_at(double util) { return std::max(1.34e9, 1.85e9 - 0.84e9 * std::max(0.0, util - 0.3)); }
 
 /// Cycles of a warpgroup for one step on a unit: measured on chains of one step, and guessed by kind.
 double cycles_of(PointwiseMode mode) {
@@ -55,29 +62,46 @@ double predict_seconds(const KernelConfig& c, const std::array<std::int64_t, 4>&
   const double n = static_cast<double>(extents[2]);
   const double k = static_cast<double>(extents[3]);
   const double tiles = l * std::ceil(m / c.block_m) * std::ceil(n / c.block_n);
-  const double waves = std::ceil(tiles / sm_count);
-  const double k_steps = std::ceil(k / block_k(c)) * 4;
-  // One instruction of 64 rows takes N/2 cycles, or the shared-memory port's 16 + N/4.
+  const double waves = std::ceil(tiles / std::max(1, sm_count / c.split));
+  const double k_blocks = std::ceil(k / (block_k(c) * c.split));
+  // One instruction of 64 rows takes N/2 cycles, or the shared-memory port's 16 + N/4; four of them a k-block.
   const double instruction = std::max(c.block_n / 2.0, 16 + c.block_n / 4.0);
   const double promotion = c.promoted ? 1.08 : 1.0;
-  const double tile_cycles = c.gemms * c.block_m / 64.0 * instruction * k_steps * promotion;
+  const double tile_cycles = c.gemms * c.block_m / 64.0 * instruction * 4 * k_blocks * promotion;
   const bool pingpong = c.schedule == Schedule::pingpong;
   const double values = 1.0 * c.block_m * c.block_n / (pingpong ? 1 : c.consumers);
-  const double drain_cycles = kDrainCyclesPerValue * values / (pingpong ? 2 : 1) + drain * values / (64 * 16);
+  const bool by_element = c.d_path != Path::tma && piece_bytes(c.d_path) == bytes_of(c.output);
+  const double drain_cycles = (by_element ? kElementCycles : kDrainCyclesPerValue) * values / (pingpong ? 2 : 1) +
+                              drain * values / (64 * 16) +
+                              (c.split > 1 ? kJoinCycles + kJoinCyclesPerValue * values * c.gemms : 0);
   // Ping-pong: one consumer drains while the other multiplies, so a tile takes the longer of both; the last drain is seen.
   const double cycles = pingpong ? waves * std::max(tile_cycles, (tile_cycles + drain_cycles) / 2) + drain_cycles
                                  : waves * (tile_cycles + drain_cycles);
+  const double last_store = std::min(m, 1.0 * c.block_m) * std::min(n, 1.0 * c.block_n) * bytes_of(c.output) / kLastStoreBytes;
+
+  const double useful = c.gemms * l * m * n * std::max(k, 1.0) * bytes_of(c.input) / (4096.0 * sm_count);
+  const double util = std::min(1.0, useful / (cycles + 4500));
   // Tiles that read much for what they multiply draw power, which takes it from the clock.
   const double per_flop = 2.0 * (1.0 * c.a_count / c.block_n + 1.0 * c.b_count / c.block_m) / (2.0 * c.gemms);
-  const double tensor = cycles / kClock * (per_flop > 0.014 ? 1.05 : 1.0);
+  const double clock = clock_at(util) / (per_flop > 0.014 ? 1.05 : 1.0) / (c.block_n <= 64 ? 1.02 : 1.0);
+  const double copied = c.a_path == Path::tma && c.b_path == Path::tma ? 1.0 : 2.5;  // pieces are moved by threads
+  const double tensor = (cycles + last_store) / clock * copied;
+
   const double in = bytes_of(c.input) * l * k;
   const double out = bytes_of(c.output) * l * m * n;
   const double operands = in * (c.a_count * m + c.b_count * n);
   const double l2 = (in * (c.a_count * m * std::ceil(n / c.block_n) + c.b_count * n * std::ceil(m / c.block_m)) + out) / kL2Bytes;
-  const double rereads = operands > kL2Size ? 1.3 : 1.0;
-  const double memory = (operands * rereads + out) / kMemoryBytes;
-  const double copied = c.a_path == Path::tma && c.b_path == Path::tma ? 1.0 : 2.5;  // pieces are moved by threads
-  return std::max({tensor * copied, l2, memory}) + kFixedSeconds - (c.programmatic ? 0.5e-6 : 0.0);
+  const double lines = c.a_count * std::min(m, 1.0 * c.block_m) + c.b_count * std::min(n, 1.0 * c.block_n);
+  const double taken_in = waves * k_blocks * lines * kLineBytes / kSmBytes;
+  const double busy = std::max({tensor, l2, taken_in});
+  const double memory = (operands * (operands > kL2Size ? 1.3 : 1.0) + out) / kMemoryBytes;
+  // Neither hides the other wholly where both are long.
+  const double both = std::cbrt(busy * busy * busy + memory * memory * memory);
+  // The gap between launches is rest for a chip that is short of power.
+  const double gain = c.programmatic ? kProgrammaticGain * std::pow(1 - util, 1.5) : 0.0;
+  // Nothing hides the last drain of a narrow tile by single elements, where rows and columns are exchanged.
+  const double exposed = by_element && c.block_n <= 32 ? kElementCycles * values / clock_at(0) : 0.0;
+  return both + exposed + kFixedSeconds - gain;
 }
 
 }  // namespace verglas::sm90

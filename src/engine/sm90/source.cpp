@@ -30,6 +30,7 @@ std::string constants_text(const KernelConfig& c) {
   add("int", "BLOCK_N", c.block_n);
   add("int", "STAGES", c.stages);
   add("int", "CONSUMERS", c.consumers);
+  add("int", "SPLIT", c.split);
   add("int", "STORE_BUFFERS", c.store_buffers);
   add("bool", "PINGPONG", c.schedule == Schedule::pingpong);
   add("bool", "A_K_MAJOR", c.a_major == Major::k);
@@ -110,9 +111,10 @@ std::string kernel_source(const KernelConfig& c, const EpilogueText& epilogue, c
   return fmt::format(
       "#include \"gemm.cuh\"\n#include \"reduce.cuh\"\n\nnamespace vg {{\n\n{}\n{}\n{}\n\n{}\n\n{}\n\n"
       "struct alignas(64) Block {{\n  Parameters gemm;\n  EpilogueArguments epilogue;\n}};\n\n}}  // namespace vg\n\n"
-      "extern \"C\" __global__ void __launch_bounds__({}, 1) {}(const __grid_constant__ vg::Block block) {{\n"
+      "extern \"C\" __global__ void __launch_bounds__({}, 1) {}{}(const __grid_constant__ vg::Block block) {{\n"
       "  vg::gemm<vg::Config, vg::Wgmma, vg::Prologues, vg::Epilogue>(block.gemm, block.epilogue);\n}}\n",
-      constants_text(c), wgmma_text(c), epilogue.arguments, epilogue.prologues, epilogue.body, threads_of(c), entry);
+      constants_text(c), wgmma_text(c), epilogue.arguments, epilogue.prologues, epilogue.body, threads_of(c),
+      c.split > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", c.split) : "", entry);
 }
 
 }  // namespace verglas::sm90

@@ -44,13 +44,20 @@ MapRequest request(DataType type, std::uint64_t address, std::int64_t inner, std
   return r;
 }
 
+/// Rows of an operand that a stage gets of each of its matrices. The copy engine takes longer for rows outside of the operand
+/// than for others, so a box has none that it can do without: lines behind it hold anything, and give results outside of D.
+std::int64_t rows_in_a_stage(Major major, int block_rows, std::int64_t rows) {
+  return major == Major::k ? std::min<std::int64_t>(block_rows, rows) : (block_rows + 63) / 64 * 64;
+}
+
 /// A and B alike: rows are m or n, columns are k.
 MapRequest map_of_input(const KernelConfig& c, const Matrix& x, Major major, int block_rows, std::int64_t rows, std::int64_t k,
                         std::int64_t batches) {
   const auto elements = static_cast<std::uint32_t>(kLineBytes / bytes_of(c.input));
   if (major == Major::k) {
-    MapRequest r = request(c.input, x.address, k, rows, x.row_stride, batches, x.batch_stride, elements,
-                           static_cast<std::uint32_t>(block_rows), cuda::CU_TENSOR_MAP_SWIZZLE_128B);
+    MapRequest r =
+        request(c.input, x.address, k, rows, x.row_stride, batches, x.batch_stride, elements,
+                static_cast<std::uint32_t>(rows_in_a_stage(major, block_rows, rows)), cuda::CU_TENSOR_MAP_SWIZZLE_128B);
     if (c.input == DataType::fp32) r.type = cuda::CU_TENSOR_MAP_DATA_TYPE_TFLOAT32;  // rounds; the tensor cores would cut
     return r;
   }
@@ -215,9 +222,13 @@ ParameterBlock make_block(const KernelConfig& c, const Problem& p, int group, bo
   b.n = static_cast<std::int32_t>(p.n);
   b.k = static_cast<std::int32_t>(p.k);
   b.batches = static_cast<std::int32_t>(p.batches);
-  b.k_blocks = static_cast<std::int32_t>(std::max<std::int64_t>(1, ceil_div(p.k, block_k(c))));  // k = 0: one block of zeros
+  b.k_blocks =
+      static_cast<std::int32_t>(std::max<std::int64_t>(1, ceil_div(p.k, block_k(c) * c.split)));  // k = 0: one block of zeros
   b.d_columns = static_cast<std::int32_t>(mapped_columns(c, p.n));
   if (p.k == 0) b.k_first = 1 << 30;
+  const std::int64_t a_rows = c.a_path == Path::tma ? c.a_count * rows_in_a_stage(c.a_major, c.block_m, p.m) : 0;
+  const std::int64_t b_rows = c.b_path == Path::tma ? c.b_count * rows_in_a_stage(c.b_major, c.block_n, p.n) : 0;
+  b.stage_bytes = static_cast<std::int32_t>((a_rows + b_rows) * kLineBytes);
   b.swap_raster = swap_raster ? 1 : 0;
   const auto tiles_m = static_cast<std::uint32_t>(ceil_div(p.m, c.block_m)),
              tiles_n = static_cast<std::uint32_t>(ceil_div(p.n, c.block_n));
@@ -233,8 +244,9 @@ ParameterBlock make_block(const KernelConfig& c, const Problem& p, int group, bo
   return b;
 }
 
-unsigned grid_of(const ParameterBlock& block, int sm_count) noexcept {
-  return std::clamp(block.tiles, 1U, static_cast<std::uint32_t>(sm_count));
+unsigned grid_of(const KernelConfig& c, const ParameterBlock& block, int sm_count) noexcept {
+  const auto split = static_cast<std::uint32_t>(c.split), most = static_cast<std::uint32_t>(sm_count) / split;
+  return split * std::clamp(block.tiles, 1U, std::max(1U, most));
 }
 
 }  // namespace verglas::sm90

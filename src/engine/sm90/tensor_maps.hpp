@@ -64,7 +64,7 @@ int raster_group(const KernelConfig& config, int sm_count) noexcept;
 /// zeros.
 ParameterBlock make_block(const KernelConfig& config, const Problem& problem, int group, bool swap_raster = false);
 
-/// Blocks of a launch: one an SM, and no more than tiles.
-unsigned grid_of(const ParameterBlock& block, int sm_count) noexcept;
+/// Blocks of a launch: one an SM in whole clusters, and no more clusters than tiles.
+unsigned grid_of(const KernelConfig& config, const ParameterBlock& block, int sm_count) noexcept;
 
 }  // namespace verglas::sm90

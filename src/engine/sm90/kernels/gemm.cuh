@@ -2,12 +2,14 @@
 #include "epilogue.cuh"
 #include "mainloop.cuh"
 #include "producer.cuh"
+#include "split.cuh"
 
 namespace vg {
 
 /// D[l,m,n] = chain(sum over k of A[l,m,k] B[l,k,n]), of one product or of two that share an operand or none. One block an SM,
 /// persistent over tiles; the first warpgroup loads, the others multiply and drain. Cooperative: the consumers share a tile's
-/// rows. Ping-pong: each has tiles of its own, and while one drains, the other multiplies.
+/// rows. Ping-pong: each has tiles of its own, and while one drains, the other multiplies. With SPLIT a cluster of blocks takes
+/// the place of one.
 template <class C, class Wgmma, class Prologues, class Epilogue, class Arguments>
 VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
   using L = Layout<C>;
@@ -26,9 +28,18 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
       barrier_init(L::empty(smem, s), L::EMPTY_ARRIVALS);
     }
     for (int c = 0; c < 2; ++c) barrier_init(L::order(smem, c), 4);
+    for (int c = 0; c < (C::SPLIT > 1 ? C::CONSUMERS : 0); ++c) {
+      barrier_init(L::landed(smem, c), 1);
+      barrier_init(L::read(smem, c), 4);
+    }
     fence_barrier_init();
   }
-  __syncthreads();
+  if constexpr (C::SPLIT > 1) {
+    __syncwarp();
+    cluster_sync();
+  } else {
+    __syncthreads();
+  }
 
   if (warpgroup == 0) {
     if constexpr (C::CONSUMERS > 1) lower_registers<C::PRODUCER_REGISTERS>();
@@ -41,18 +52,20 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
   Ring<C::STAGES> ring;
   Epilogue epilogue(p, arguments);
   Drain<C, Epilogue> drain(p, smem, consumer);
+  typename SplitOf<C, (C::SPLIT > 1)>::Type split(smem, consumer);
   if (C::PROGRAMMATIC) wait_for_previous_kernel();
-  uint32 t = blockIdx.x;
+  const uint32 step = gridDim.x / C::SPLIT;
+  uint32 t = blockIdx.x / C::SPLIT;
   uint32 turn = 0;
   if constexpr (C::PINGPONG) {
     // Consumer 0 has the first turn; the second starts at the block's second tile.
     if (consumer == 1) {
       if (threadIdx.x % 32 == 0) barrier_arrive(L::order(smem, 0));
-      t += gridDim.x;
+      t += step;
       ring.skip(p.k_blocks);
     }
   }
-  for (; t < p.tiles; t += gridDim.x * (C::PINGPONG ? 2 : 1)) {
+  for (; t < p.tiles; t += step * (C::PINGPONG ? 2 : 1)) {
     const Tile tile = tile_at(p, t);
     const int share = C::PINGPONG ? 0 : consumer, first_row_block = share * L::M_BLOCKS;
     typename Wgmma::Accumulator acc[C::GEMMS][L::M_BLOCKS][C::BLOCK_N / 2];
@@ -70,11 +83,14 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
       });
     }
     if constexpr (C::PINGPONG) ring.skip(p.k_blocks);
+    if (!split.join(acc)) continue;
     drain(acc, epilogue,
           {tile.batch, tile.m * (C::PINGPONG ? 1 : C::CONSUMERS) + share, tile.n, tile.m * C::BLOCK_M + 64 * first_row_block,
            tile.n * C::BLOCK_N, consumer, smem + L::SCRATCH + consumer * L::SCRATCH_BYTES});
+    split.release();
   }
-  if (p.tiles == 0 && consumer == 0) epilogue.clear();
+  if (p.tiles == 0 && consumer == 0 && blockIdx.x == 0) epilogue.clear();
+  split.finish();
   drain.finish();
 }
 

@@ -7,7 +7,8 @@ namespace vg {
 ///
 ///   0                          STAGES x [ each A: BLOCK_M lines of 128 bytes | each B: lines of 128 bytes ], 128B swizzle
 ///   STAGES * STAGE_BYTES       staging of D: STORERS x STORE_BUFFERS chunks of 64 rows
-///   ... + STAGING_BYTES        barriers: full[STAGES], empty[STAGES], order[2]
+///   LANDING                    CONSUMERS x (SPLIT - 1) x sums of another block
+///   BARRIERS                   full[STAGES], empty[STAGES], order[2], landed[CONSUMERS], read[CONSUMERS]
 ///   SCRATCH                    CONSUMERS x words of the reductions
 template <class C>
 struct Layout {
@@ -31,8 +32,10 @@ struct Layout {
   static constexpr bool WHOLE_TILE_STAGED = C::STORE_BUFFERS >= CHUNKS * M_BLOCKS;
   static constexpr int STAGING = STAGE_BYTES * C::STAGES;
   static constexpr int STAGING_BYTES = C::CONSUMERS * C::STORE_BUFFERS * CHUNK_BYTES;
-  static constexpr int BARRIERS = STAGING + STAGING_BYTES;
-  static constexpr int SCRATCH = BARRIERS + 8 * (2 * C::STAGES + 2);
+  static constexpr int SUMS_BYTES = C::GEMMS * M_BLOCKS * 64 * C::BLOCK_N * 4;  // of a consumer
+  static constexpr int LANDING = STAGING + STAGING_BYTES, LANDING_BYTES = (C::SPLIT - 1) * SUMS_BYTES;
+  static constexpr int BARRIERS = LANDING + C::CONSUMERS * LANDING_BYTES;
+  static constexpr int SCRATCH = BARRIERS + 8 * (2 * C::STAGES + 2 + (C::SPLIT > 1 ? 2 * C::CONSUMERS : 0));
   static constexpr int SCRATCH_BYTES =
       C::REDUCTIONS == 0 ? 0 : 4 * (C::COLUMN_REDUCTIONS * 4 * C::BLOCK_N + 8 * C::REDUCTIONS);  // a consumer
   static constexpr int SMEM_BYTES = SCRATCH + C::CONSUMERS * SCRATCH_BYTES;
@@ -40,7 +43,6 @@ struct Layout {
   static constexpr int THREADS = 128 * (C::CONSUMERS + 1);
   static constexpr bool A_COPIED = C::A_PIECE != 0, B_COPIED = C::B_PIECE != 0;  // by threads, not by the copy engine
   static constexpr bool ANY_COPIED = A_COPIED || B_COPIED, ANY_TMA = !A_COPIED || !B_COPIED;
-  static constexpr int TMA_BYTES = (A_COPIED ? 0 : ALL_A_BYTES) + (B_COPIED ? 0 : C::B_COUNT * B_BYTES);  // a stage
   static constexpr int FULL_ARRIVALS = (ANY_TMA ? 1 : 0) + (ANY_COPIED ? 4 : 0);
   static constexpr int EMPTY_ARRIVALS = 4 * (C::PINGPONG ? 1 : C::CONSUMERS);  // warps that read a stage
 
@@ -51,6 +53,8 @@ struct Layout {
   VG_DEVICE static uint32 full(uint32 smem, int stage) { return smem + BARRIERS + 8 * stage; }
   VG_DEVICE static uint32 empty(uint32 smem, int stage) { return smem + BARRIERS + 8 * (C::STAGES + stage); }
   VG_DEVICE static uint32 order(uint32 smem, int consumer) { return smem + BARRIERS + 8 * (2 * C::STAGES + consumer); }
+  VG_DEVICE static uint32 landed(uint32 smem, int consumer) { return order(smem, 2 + consumer); }
+  VG_DEVICE static uint32 read(uint32 smem, int consumer) { return landed(smem, C::CONSUMERS + consumer); }
 };
 
 }  // namespace vg

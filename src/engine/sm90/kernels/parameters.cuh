@@ -22,13 +22,14 @@ struct alignas(64) Parameters {
   TensorMap d, d_half, d_quarter;     // stores of 128, 64 and 32 bytes a row
   View a_view[2], b_view[2], d_view;  // for the loader and the store that go without maps
   int m, n, k, batches;
-  int k_blocks;                          // ceil(k / BLOCK_K)
+  int k_blocks;                          // k-blocks that a block of the grid sums of a tile: ceil(k / BLOCK_K / SPLIT)
   int a_batch_step[2], b_batch_step[2];  // 0: one matrix for all batches
   int swap_raster;                       // 1: groups run along n
   uint32 tiles, full_groups;             // groups of raster_group tiles of the fast dimension
   Divisor tiles_of_batch, tiles_of_group, group, last_group;
-  int k_first;    // coordinate of the first k: beyond the maps when K = 0, so that every box is zeros and nothing is read
-  int d_columns;  // columns that the maps of D store; threads store the others
+  int k_first;      // coordinate of the first k: beyond the maps when K = 0, so that every box is zeros and nothing is read
+  int d_columns;    // columns that the maps of D store; threads store the others
+  int stage_bytes;  // that the copy engine brings into a stage: boxes are no taller than the operand
 };
 
 static_assert(sizeof(TensorMap) == 128 && sizeof(View) == 32 && sizeof(Divisor) == 12);

@@ -24,16 +24,18 @@ VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint32 s
   Ring<C::STAGES> ring;
   if (C::PROGRAMMATIC) wait_for_previous_kernel();
   const Prologues prologues(arguments);
-  for (uint32 t = blockIdx.x; t < p.tiles; t += gridDim.x) {
+  const uint32 step = gridDim.x / C::SPLIT;
+  const int first = C::SPLIT == 1 ? p.k_first : p.k_first + static_cast<int>(cluster_rank()) * p.k_blocks * L::BLOCK_K;
+  for (uint32 t = blockIdx.x / C::SPLIT; t < p.tiles; t += step) {
     const Tile tile = tile_at(p, t);
     const int m = tile.m * C::BLOCK_M, n = tile.n * C::BLOCK_N;
-    if (C::PROGRAMMATIC && t + gridDim.x >= p.tiles) let_next_kernel_start();
+    if (C::PROGRAMMATIC && t + step >= p.tiles) let_next_kernel_start();
     for (int k_block = 0; k_block < p.k_blocks; ++k_block, ring.next()) {
       const uint32 full = L::full(smem, ring.stage), a = smem + ring.stage * L::STAGE_BYTES, b = a + L::ALL_A_BYTES;
-      const int k = p.k_first + k_block * L::BLOCK_K;
+      const int k = first + k_block * L::BLOCK_K;
       barrier_wait(L::empty(smem, ring.stage), ring.phase ^ 1);
       if (L::ANY_TMA && (leader || !L::ANY_COPIED)) {
-        barrier_arrive_expect(full, L::TMA_BYTES);
+        barrier_arrive_expect(full, static_cast<uint32>(p.stage_bytes));
         for (int i = 0; i < (L::A_COPIED ? 0 : C::A_COUNT); ++i)
           load_by_map<C, L::A_LINES, C::A_K_MAJOR>(a + i * L::A_BYTES, &p.a[i], full, m, k, tile.batch * p.a_batch_step[i]);
         for (int i = 0; i < (L::B_COPIED ? 0 : C::B_COUNT); ++i)

@@ -55,6 +55,34 @@ VG_DEVICE void warpgroup_sync() {
   asm volatile("bar.sync %0, 128;" ::"n"(ID) : "memory");
 }
 
+// ---- clusters ----------------------------------------------------------------------------------------------------------
+
+VG_DEVICE uint32 cluster_rank() {
+  uint32 rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+/// By all threads of all blocks.
+VG_DEVICE void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+/// The same place in the shared memory of another block of the cluster.
+VG_DEVICE uint32 remote_shared(uint32 address, uint32 rank) {
+  uint32 there;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
+  return there;
+}
+/// Orders nothing: for what was read, not for what was written.
+VG_DEVICE void barrier_arrive_remote(uint32 barrier) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+/// Four values to another block; their 16 bytes count at a barrier there.
+VG_DEVICE void store_remote(uint32 to, uint32 barrier, uint32 a, uint32 b, uint32 c, uint32 d) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%2, %3, %4, %5}, [%1];" ::"r"(to),
+               "r"(barrier), "r"(a), "r"(b), "r"(c), "r"(d)
+               : "memory");
+}
+
 // ---- bulk tensor copies ------------------------------------------------------------------------------------------------
 
 VG_DEVICE void prefetch_map(const TensorMap* map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }

@@ -50,6 +50,35 @@ TEST(Sm90Configuration, CountsSharedMemoryAndRegistersAsTheNotesDo) {
   EXPECT_EQ(stage_bytes(n_major), (128 + 192) * 128) << "blocks of 64 columns";
 }
 
+TEST(Sm90Configuration, CountsTheLandingOfAClustersOtherBlocks) {
+  KernelConfig c;
+  c.block_m = 64, c.block_n = 32, c.consumers = 1, c.stages = 12, c.store_buffers = 1;
+  const int whole = smem_bytes(c);
+  c.split = 2;
+  EXPECT_EQ(smem_bytes(c) - whole, 64 * 32 * 4 + 2 * 8) << "sums of fp32, and two barriers";
+  c.split = 4;
+  EXPECT_EQ(smem_bytes(c) - whole, 3 * 64 * 32 * 4 + 2 * 8);
+  EXPECT_EQ(fault_of(c), std::nullopt);
+  c.split = 3;
+  EXPECT_NE(fault_of(c), std::nullopt) << "clusters are powers of two";
+  c.split = 2, c.consumers = 2, c.block_m = 128, c.stages = 4, c.schedule = Schedule::pingpong;
+  EXPECT_NE(fault_of(c), std::nullopt) << "ptxas serialises it";
+  c.schedule = Schedule::cooperative;
+  EXPECT_EQ(fault_of(c), std::nullopt);
+  c.block_m = 64, c.consumers = 1, c.stages = 12;
+  c.split = 16;
+  EXPECT_NE(fault_of(c), std::nullopt) << "beyond the portable size";
+
+  const Problem p = product(16, 300, 1000);
+  c.split = 2;
+  const ParameterBlock block = make_block(c, p, 8);
+  EXPECT_EQ(block.k_blocks, 8) << "half of 16 blocks of 64, the last of which is not full";
+  EXPECT_EQ(block.tiles, 10U);
+  EXPECT_EQ(grid_of(c, block, 132), 20U);
+  EXPECT_EQ(grid_of(c, block, 7), 6U) << "whole clusters";
+  EXPECT_EQ(grid_of(c, make_block(c, product(0, 300, 8), 8), 132), 2U);
+}
+
 TEST(Sm90Configuration, RefusesWhatThePtxAssemblerWouldAndTakesItsNeighbour) {
   EXPECT_EQ(fault_of(pingpong(192, 4)), std::nullopt);
   EXPECT_NE(fault_of(pingpong(208, 4)), std::nullopt) << "208 accumulators spill";
