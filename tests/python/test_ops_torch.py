@@ -268,3 +268,21 @@ def test_quantised_outputs_and_the_projection_compile_without_a_break():
         assert g is w is None or (g.dtype == w.dtype and g.stride() == w.stride() and torch.equal(g.float(), w.float()))
     operator = torch.ops.verglas.gemm_proj_rope_mxfp8.default
     torch.library.opcheck(operator, tuple(given), test_utils=("test_schema", "test_faketensor"))
+
+
+def test_modes_of_torch_see_the_operator():
+    _, _, a, b = operands()
+    seen = []
+
+    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            seen.append(str(function))
+            return function(*args, **(kwargs or {}))
+
+    want = ops.gemm_amax_forward(a, b).c_tensor
+    with Watch():
+        assert torch.equal(ops.gemm_amax_forward(a, b).c_tensor, want)
+    assert any("verglas.gemm_amax" in name for name in seen)
+    with torch._subclasses.FakeTensorMode() as mode:
+        fake = ops.gemm_swiglu_forward(mode.from_tensor(a), mode.from_tensor(b))
+        assert fake.c_tensor.shape == (5, 32, 2) and fake.c_tensor.dtype == torch.float16

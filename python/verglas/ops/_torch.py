@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from verglas._verglas import OperationOptions, TensorSpec
 from verglas.ops._frameworks import empty, torch_dtype
@@ -272,21 +273,40 @@ def _dtype(given: Any, default: torch.dtype) -> torch.dtype:
     return given if isinstance(given, torch.dtype) else torch_dtype(TensorSpec([], given).data_type)
 
 
+def _are_plain(tensors: list[Tensor]) -> bool:
+    """True where no subclass, no mode and no transform of torch's looks at calls with these tensors."""
+    functorch = getattr(torch._C, "_functorch", None)
+    return (
+        all(type(t) in (Tensor, Parameter) for t in tensors)
+        and hasattr(functorch, "peek_interpreter_stack")
+        and functorch.peek_interpreter_stack() is None
+        and torch._C._len_torch_dispatch_stack() == 0
+        and torch._C._len_torch_function_stack() == 0
+    )
+
+
 def run(
     name: str, tensors: dict[str, Any], options: dict[str, Any], keys: tuple[str, ...], alpha: float, stream: Any
 ) -> TupleDict:
-    """The function of an operation, called with torch's tensors."""
-    operator, inputs, types, others, outputs = _OPERATORS[name]
-    if not torch.compiler.is_compiling():  # what the operator has no argument for is checked here
+    """The function of an operation, called with torch's tensors: the operator, but without torch's dispatch where nothing needs
+    it, which takes longer than all the rest."""
+    if not torch.compiler.is_compiling() and _are_plain([t for t in tensors.values() if t is not None]):
         operation, places = named(name)
         tensors = {place: t if t is None else t.resolve_neg() for place, t in tensors.items()}  # types have no conjugates
-        operation.outputs([tensors.get(place) for place in places], OperationOptions(**options))
+        given, settings = [tensors.get(place) for place in places], OperationOptions(**options)
+        specs = operation.outputs(given, settings)  # looks also at what the operator has no argument for
+        if not (torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in given)):
+            given = [tensor if spec is None else empty(spec, "torch") for tensor, spec in zip(given, specs, strict=True)]
+            operation.run(given, settings, alpha, stream)
+            made = {place: tensor for place, tensor, spec in zip(places, given, specs, strict=True) if spec is not None}
+            return TupleDict([(key, made.get(key.removesuffix("_tensor"))) for key in keys])
+    operator, inputs, types, others, outputs = _OPERATORS[name]
     if stream is not None and not isinstance(stream, int):
         stream = stream.cuda_stream
-    settings = {**options, "alpha": float(alpha)}
+    chosen = {**options, "alpha": float(alpha)}
     arguments = {place: tensors.get(place) for place in inputs}
     arguments |= {option: _dtype(options.get(option), default) for option, default in types.items()}
-    arguments |= {option: settings[option] for option in others if option in settings}
+    arguments |= {option: chosen[option] for option in others if option in chosen}
     made = dict(zip(outputs, operator(**arguments, stream=stream), strict=True))
     if "sfd" in made:
         made["amax"] = made["amax"] if made["amax"].numel() else None
