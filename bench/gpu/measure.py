@@ -7,8 +7,8 @@ torch, a Triton product and torch.compile (max-autotune), fused graphs against o
 Method: every contender is captured into CUDA graphs, so that no host time counts. Random normal data, operand sets rotated beyond
 L2, all contenders of a case in turn, then in reverse order. Steady state: 0.1 s of the contender itself, 0.37 s where power is
 the limit, then four windows of 25 ms, each between two readings of every SM's clock. Short run: four calls, or 0.1 ms of shorter
-ones, after a rest of 20 ms, L2 full of something else. Medians of all. A second instance of ours goes along as the rival
-`itself`: its ratio is the noise. ratio = rival's time / ours. The file is written after every case; what it holds already, of the
+ones, after a rest of 20 ms, L2 full of something else. Medians of all. A second instance of ours goes along with the
+first case of a part, as the rival `itself`: its ratio is the noise. ratio = rival's time / ours. The file is written after every case; what it holds already, of the
 same commit, is not measured again."""
 
 from __future__ import annotations
@@ -53,8 +53,9 @@ def in_order(all_: list[tuple[str, graphs.Case]], rivals: list[str]) -> Iterator
     parts = [[i for i in all_ if i[0] == "products" and i[1].type == "bf16"], [i for i in all_ if i[0] == "flavors"]]
     parts.append([i for i in all_ if i not in parts[0] and i not in parts[1]])
     for part in parts:
-        for suite, case in part:
-            yield suite, case, [r for r in rivals if r in of[suite] and (r != "triton" or case.type in ("bf16", "fp16"))]
+        for i, (suite, case) in enumerate(part):
+            of_part = [r for r in rivals if r != "itself" or i == 0]
+            yield suite, case, [r for r in of_part if r in of[suite] and (r != "triton" or case.type in ("bf16", "fp16"))]
     if "torch.compile" in rivals:
         for suite, case in parts[1] + parts[0]:
             yield suite, case, ["torch.compile"]
