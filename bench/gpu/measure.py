@@ -7,9 +7,9 @@ torch, a Triton product and torch.compile (max-autotune), fused graphs against o
 Method: every contender is captured into CUDA graphs, so that no host time counts. Random normal data, operand sets rotated beyond
 L2, all contenders of a case in turn, then in reverse order. Steady state: 0.1 s of the contender itself, 0.37 s where power is
 the limit, then four windows of 25 ms, each between two readings of every SM's clock. Short run: four calls, or 0.1 ms of shorter
-ones, after a rest of 20 ms, L2 full of something else. Medians of all. A second instance of ours goes along with the
-first case of a part, as the rival `itself`: its ratio is the noise. ratio = rival's time / ours. The file is written after every case; what it holds already, of the
-same commit, is not measured again."""
+ones, after a rest of 20 ms, L2 full of something else. Medians of all. With the first case of a part goes a second instance of
+ours, as the rival `itself`: its ratio is the noise. ratio = rival's time / ours. The file is written after every case; what it
+holds already, of the same commit, is not measured again."""
 
 from __future__ import annotations
 
