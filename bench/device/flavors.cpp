@@ -1,11 +1,14 @@
 // Fused graphs beside our own plain product of the same size, in one run: what an epilogue, a second output or a reduction costs.
 //   verglas_bench_gpu_flavors FILE [COMMIT [PART OF A CASE]]
+//   verglas_bench_gpu_flavors --plans [PART OF A CASE]     every flavor on every plan, as a table: what the ranking is fitted to
 // Every flavor runs through the public API with the plan that is ranked first. Random data, operands rotated beyond L2,
 // contenders in turn and in reverse order. Steady: 0.1 s of the flavor itself, then a window of 20 ms. ratio = time of the plain
 // product ÷ the flavor's; a SwiGLU has twice the arithmetic, so its plain product is the one of twice the columns.
+#include <atomic>
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "device/gpu.hpp"
 #include "verglas/verglas.hpp"
@@ -58,12 +61,18 @@ std::vector<Flavor> flavors(std::int64_t m, std::int64_t n, std::int64_t k) {
   };
 }
 
+PlanList plans_of(const Flavor& f, std::int64_t m, std::int64_t n, std::int64_t k) {
+  Graph g;
+  const Tensor a = dense(g, "a", m, k), b = g.tensor({.name = "b", .dim = {k, n}, .stride = {1, k}});
+  f.describe(g, a, b);
+  return g.plans({.device = kGpu, .deselect_engines = {"cpu", "cublaslt"}});
+}
+
 /// A plan and its operands, in several sets.
 class Contender {
  public:
-  Contender(const Gpu& gpu, const std::string& name, const Flavor& f, std::int64_t m, std::int64_t n, std::int64_t k,
-            const std::vector<std::uint16_t>& noise)
-      : gpu_(gpu), name_(name), plan_(compile(f, m, n, k)) {
+  Contender(const Gpu& gpu, const std::string& name, CompiledPlan plan, const std::vector<std::uint16_t>& noise)
+      : gpu_(gpu), name_(name), plan_(std::move(plan)) {
     for (int set = 0; set < kSets; ++set) {
       std::vector<TensorView>& call = calls_.emplace_back();
       for (const OperandInfo& o : plan_.operands()) {
@@ -102,12 +111,6 @@ class Contender {
   std::vector<double> us{};
 
  private:
-  static CompiledPlan compile(const Flavor& f, std::int64_t m, std::int64_t n, std::int64_t k) {
-    Graph g;
-    const Tensor a = dense(g, "a", m, k), b = g.tensor({.name = "b", .dim = {k, n}, .stride = {1, k}});
-    f.describe(g, a, b);
-    return g.compile({.device = kGpu, .deselect_engines = {"cpu", "cublaslt"}});
-  }
   void burst(int count) {
     for (int i = 0; i < count; ++i) plan_.run(calls_[next_++ % kSets], {gpu_.stream});
   }
@@ -123,19 +126,72 @@ class Contender {
   std::size_t next_ = 0;
 };
 
-int measure(const std::string& file, const std::string& commit, const std::string& part, const std::string& command) {
-  const Gpu gpu;
+std::vector<std::uint16_t> noise_values() {
   std::vector<std::uint16_t> noise(1 << 20);
   std::mt19937 random(1);
   std::normal_distribution<float> normal;
   for (std::uint16_t& bits : noise) bits = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(normal(random)) >> 16);
+  return noise;
+}
+
+constexpr std::array<std::array<std::int64_t, 3>, 3> kShapes{{{4096, 4096, 4096}, {2048, 4096, 4096}, {8192, 8192, 1024}}};
+
+/// Every flavor on every plan without programmatic launch: predicted and measured time.
+int scan(const std::string& part) {
+  const Gpu gpu;
+  const std::vector<std::uint16_t> noise = noise_values();
+  for (const auto& [m, n, k] : kShapes) {
+    struct Entry {
+      std::string flavor;
+      double predicted;
+      CompiledPlan plan;
+      std::unique_ptr<Contender> contender;
+    };
+    std::vector<Entry> all;
+    std::vector<std::pair<PlanList, std::size_t>> from;
+    for (const Flavor& f : flavors(m, n, k)) {
+      const std::string name = fmt::format("{}x{}x{} {}", m, n, k, f.name);
+      if (name.find(part) == std::string::npos) continue;
+      const PlanList plans = plans_of(f, m, n, k);
+      for (std::size_t i = 0; i < plans.size(); ++i)
+        if (plans.knobs(i).at("PROGRAMMATIC") == 0) {
+          all.push_back({name, plans.predicted_seconds(i) * 1e6, {}, {}});
+          from.emplace_back(plans, i);
+        }
+    }
+    std::atomic<std::size_t> next{0};
+    {
+      std::vector<std::jthread> workers;  // compiling is what takes the time
+      for (unsigned t = 0; t < std::thread::hardware_concurrency(); ++t)
+        workers.emplace_back([&] {
+          for (std::size_t i = next++; i < all.size(); i = next++) all[i].plan = from[i].first.compile(from[i].second);
+        });
+    }
+    for (Entry& e : all) e.contender = std::make_unique<Contender>(gpu, e.flavor, e.plan, noise);
+    for (int round = 0; round < 3; ++round) {
+      for (Entry& e : all) e.contender->window();
+      std::reverse(all.begin(), all.end());
+    }
+    for (const Entry& e : all)
+      fmt::print("{:<40} {:8.1f} us, predicted {:8.1f} us   {}\n", e.flavor, median_of(e.contender->us), e.predicted,
+                 e.plan.name());
+    std::fflush(stdout);
+  }
+  return 0;
+}
+
+int measure(const std::string& file, const std::string& commit, const std::string& part, const std::string& command) {
+  const Gpu gpu;
+  const std::vector<std::uint16_t> noise = noise_values();
   nlohmann::json records = nlohmann::json::array();
-  for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{4096, 4096, 4096}, {2048, 4096, 4096}, {8192, 8192, 1024}}) {
+  for (const auto& [m, n, k] : kShapes) {
     const std::string shape = fmt::format("{}x{}x{}", m, n, k);
     if (shape.find(part) == std::string::npos) continue;
     std::vector<std::unique_ptr<Contender>> all;
-    for (const Flavor& f : flavors(m, n, k)) all.push_back(std::make_unique<Contender>(gpu, f.name, f, m, n, k, noise));
-    all.push_back(std::make_unique<Contender>(gpu, "plain, twice the columns", flavors(m, 2 * n, k)[0], m, 2 * n, k, noise));
+    for (const Flavor& f : flavors(m, n, k))
+      all.push_back(std::make_unique<Contender>(gpu, f.name, plans_of(f, m, n, k).compile(), noise));
+    all.push_back(std::make_unique<Contender>(gpu, "plain, twice the columns",
+                                              plans_of(flavors(m, 2 * n, k)[0], m, 2 * n, k).compile(), noise));
     for (int round = 0; round < 4; ++round) {
       for (auto& c : all) c->window();
       std::reverse(all.begin(), all.end());
@@ -174,10 +230,11 @@ int measure(const std::string& file, const std::string& commit, const std::strin
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    fmt::print(stderr, "verglas_bench_gpu_flavors FILE [COMMIT [PART OF A CASE]]\n");
+    fmt::print(stderr, "verglas_bench_gpu_flavors FILE [COMMIT [PART OF A CASE]], or --plans [PART OF A CASE]\n");
     return 2;
   }
   try {
+    if (argv[1] == std::string("--plans")) return scan(argc > 2 ? argv[2] : "");
     std::string command = "verglas_bench_gpu_flavors";
     return measure(argv[1], argc > 2 ? argv[2] : "unknown", argc > 3 ? argv[3] : "", command);
   } catch (const std::exception& e) {

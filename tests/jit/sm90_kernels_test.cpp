@@ -32,7 +32,8 @@ std::vector<KernelConfig> flavors() {
       k.schedule = s.schedule;
       change(k);
       fit_staging(k);
-      const bool spills = s.schedule == Schedule::pingpong && s.n > 128 && k.d_path != Path::tma;  // never offered
+      const bool spills = s.schedule == Schedule::pingpong &&  // never offered
+                          ((s.n > 128 && k.d_path != Path::tma) || (s.n > 176 && k.d_along_m && k.output == DataType::fp32));
       if (!fault_of(k) && !spills) all.push_back(k);
     };
     add([](KernelConfig&) {});
@@ -40,6 +41,8 @@ std::vector<KernelConfig> flavors() {
     add([](KernelConfig& k) { k.a_major = k.b_major = Major::mn; });
     add([](KernelConfig& k) { k.input = k.output = DataType::fp16; });
     add([](KernelConfig& k) { k.output = DataType::fp32; });
+    add([](KernelConfig& k) { k.d_along_m = true; });
+    add([](KernelConfig& k) { k.output = DataType::fp32, k.d_along_m = true; });
     add([](KernelConfig& k) { k.a_path = k.b_path = k.d_path = Path::bytes2; });
     add([](KernelConfig& k) { k.a_path = k.b_path = k.d_path = Path::bytes16; });
     add([](KernelConfig& k) { k.output = DataType::fp32, k.d_path = Path::bytes4; });

@@ -150,13 +150,9 @@ struct Pieces {
 
 constexpr std::int64_t kStrideLimit = std::int64_t{1} << 40;
 
-Pieces pieces_of(const Layout& declared, Role role, std::int64_t element) {
-  if (declared.dims[1] == 0 || declared.dims[2] == 0) return {};
-  const auto runs = [&](std::size_t axis) { return declared.dims[axis] == 1 || declared.strides[axis] == 1; };
+Pieces pieces_along(std::size_t axis, const Layout& declared, std::int64_t element) {
   Pieces p;
-  if (!runs(2) && role == Role::dense) return {};
-  p.axis = runs(2) ? 2 : 1;
-  if (!runs(p.axis)) return {};
+  p.axis = axis;
   const auto whole = [&](std::int64_t unit) {
     for (std::size_t i = 0; i < 3; ++i)
       if (i != p.axis && declared.dims[i] > 1 && declared.strides[i] * element % unit != 0) return false;
@@ -170,6 +166,15 @@ Pieces pieces_of(const Layout& declared, Role role, std::int64_t element) {
         (declared.strides[i] * element >= kStrideLimit || (i > 0 && declared.strides[i] == 0)))
       p.is_limited = false;
   return p;
+}
+
+Pieces pieces_of(const Layout& declared, Role role, std::int64_t element) {
+  if (declared.dims[1] == 0 || declared.dims[2] == 0) return {};
+  const auto runs = [&](std::size_t axis) { return declared.dims[axis] == 1 || declared.strides[axis] == 1; };
+  const Pieces along_2 = runs(2) ? pieces_along(2, declared, element) : Pieces{};
+  const Pieces along_1 = runs(1) ? pieces_along(1, declared, element) : Pieces{};
+  if (role == Role::dense) return !along_2.is_limited && along_1.is_limited ? along_1 : along_2;
+  return runs(2) ? along_2 : along_1;
 }
 
 struct Domain {

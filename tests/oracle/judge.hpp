@@ -37,8 +37,9 @@ struct JudgeOptions {
   std::int64_t max_extent = std::numeric_limits<std::int32_t>::max();
   int current_device_id = -1;  ///< of the calling thread; −1: that of the plan
   /// Matrices move in pieces of 16, 8 or 4 bytes, the most that the declaration allows: it has an axis of stride 1 (K before M or
-  /// N; of an output N), and its other strides are whole pieces. Then every call keeps that axis, whole pieces and an aligned
-  /// address. What moves in pieces of 16 bytes has strides below 2^40 bytes, unless the declaration itself has not.
+  /// N; of an output N, or M where that alone makes pieces of 16 bytes below the limit), and its other strides are whole pieces.
+  /// Then every call keeps that axis, whole pieces and an aligned address. What moves in pieces of 16 bytes has strides below
+  /// 2^40 bytes, unless the declaration itself has not.
   bool moves_pieces = false;
   std::int64_t tile_m = 0, tile_n = 0;  ///< of the output; 0: nothing counts tiles
 };

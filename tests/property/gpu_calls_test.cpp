@@ -308,7 +308,7 @@ std::string fault_of(const Case& c, const std::vector<TensorView>& views, const 
                             v.order == verglas::AxisOrder::kernel, address);
   }
   const std::int64_t l = rows[kD].extent[0], m = rows[kD].extent[1], n = rows[kD].extent[2], k = rows[kA].extent[2];
-  // Knobs may exchange rows and columns: then A is B to the kernel, and D is stored by single elements, column by column.
+  // Knobs may exchange rows and columns: then A is B to the kernel, and the rows of D are its columns.
   const bool exchanged = c.plan.knobs().at("EXCHANGED") != 0;
   if (block.m != (exchanged ? n : m) || block.n != (exchanged ? m : n) || block.k != k || block.batches != l)
     return "extents of the block";
@@ -351,12 +351,15 @@ std::string fault_of(const Case& c, const std::vector<TensorView>& views, const 
       if (record.magic == 0) continue;
       ++maps;
       const std::int64_t piece = 16 / bytes[i];
-      const std::int64_t run = i == kD ? std::max<std::int64_t>(1, v.extent[inner] / piece * piece) : v.extent[inner];
+      const auto runs_as = [&](int line, int pitch) {
+        const std::int64_t run = i == kD ? std::max<std::int64_t>(1, v.extent[line] / piece * piece) : v.extent[line];
+        return record.extent(0) == run && record.extent(1) == v.extent[pitch] &&
+               (v.extent[pitch] <= 1 || record.strides[0] == static_cast<std::uint64_t>(v.stride[pitch] * bytes[i]));
+      };
       if (record.address != v.address) return "address in a map" + who;
-      if (record.extent(0) != run || record.extent(1) != v.extent[outer] || record.extent(2) != (steps ? v.extent[0] : 1))
-        return "extents of a map" + who;
-      if (v.extent[outer] > 1 && record.strides[0] != static_cast<std::uint64_t>(v.stride[outer] * bytes[i]))
-        return "row stride of a map" + who;
+      const bool fits = i != kD ? runs_as(inner, outer) : (dense(2) && runs_as(2, 1)) || (dense(1) && runs_as(1, 2));
+      if (!fits) return "extents or row stride of a map" + who;
+      if (record.extent(2) != (steps ? v.extent[0] : 1)) return "batches of a map" + who;
       if (steps && record.strides[1] != static_cast<std::uint64_t>(v.stride[0] * bytes[i])) return "batch stride of a map" + who;
     }
   }

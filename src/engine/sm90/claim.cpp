@@ -30,7 +30,6 @@ Result<engine::Claim> claim_chain(const chain::FusionChain& c) {
     if (r.block > 0)
       return decline(Rule::sm90_block_scale, label_of(c, r) + " holds scales of blocks of " + std::to_string(r.block));
   if (c.gemms.size() > 2) return decline(Rule::sm90_products, std::to_string(c.gemms.size()) + " matmuls");
-  if (c.stores.empty()) return decline(Rule::sm90_epilogue, "no output is dense");
   if (const auto epilogue = epilogue_of(c); !epilogue) return tl::unexpected<Decline>(epilogue.error());
   if (auto fault = fault_of_types(c)) return tl::unexpected<Decline>(*std::move(fault));
   const std::string sums = c.gemms[0].accumulate == DataType::int32 ? "sums in int32" : "sums in fp32";

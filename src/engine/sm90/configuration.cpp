@@ -40,8 +40,12 @@ std::string product_suffix(const KernelConfig& c) {
   return fmt::format("_a{}{}b{}{}", c.gemm_a[0], c.gemm_a[1], c.gemm_b[0], c.gemm_b[1]);
 }
 
-std::string reduction_suffix(const KernelConfig& c) {
-  return c.reductions == 0 ? std::string() : fmt::format("_r{}{}", c.reductions, c.column_reductions);
+std::string epilogue_suffix(const KernelConfig& c) {
+  std::string s = c.d_along_m ? "_m" : c.has_d ? "" : "_n";
+  if (c.reductions != 0) s += fmt::format("_r{}{}", c.reductions, c.column_reductions);
+  if (c.vectors != 0) s += fmt::format("_v{}", c.vectors);
+  if (c.loads_tile) s += "_t";
+  return c.further_outputs == 0 ? s : s + fmt::format("_o{}{}", c.further_outputs, c.further_buffers);
 }
 
 }  // namespace
@@ -65,13 +69,14 @@ int accumulators_of(const KernelConfig& c) noexcept { return results_of(c) + (c.
 int stage_bytes(const KernelConfig& c) noexcept { return (c.a_count * c.block_m + c.b_count * b_lines(c)) * kLineBytes; }
 int chunks_of(const KernelConfig& c) noexcept { return row_blocks(c) * chunks_of_row_block(c); }
 int scratch_bytes(const KernelConfig& c) noexcept {
-  return c.reductions == 0 ? 0 : 4 * (c.column_reductions * 4 * c.block_n + 8 * c.reductions);
+  return 4 * ((c.column_reductions * 4 + c.vectors) * c.block_n + 8 * c.reductions);
 }
 int landing_bytes(const KernelConfig& c) noexcept { return (c.split - 1) * c.consumers * 4 * 128 * results_of(c); }
 int smem_bytes(const KernelConfig& c) noexcept {
-  const int barriers = 2 * c.stages + 2 + (c.split > 1 ? 2 * c.consumers : 0);
-  return c.stages * stage_bytes(c) + c.consumers * (c.store_buffers * kChunkBytes + scratch_bytes(c)) + landing_bytes(c) +
-         8 * barriers;
+  const int chunks = c.store_buffers + c.further_outputs * c.further_buffers;
+  const int barriers =
+      2 * c.stages + 2 + (c.split > 1 ? 2 * c.consumers : 0) + (c.loads_tile ? c.consumers * c.store_buffers : 0);
+  return c.stages * stage_bytes(c) + c.consumers * (chunks * kChunkBytes + scratch_bytes(c)) + landing_bytes(c) + 8 * barriers;
 }
 int entry_registers(const KernelConfig& c) noexcept {
   const int share = kRegistersPerSm / threads_of(c) / 8 * 8;
@@ -134,7 +139,7 @@ std::optional<std::string> fault_of(const KernelConfig& c) {
     return fmt::format("K split over {} blocks, not 1, 2, 4 or 8", c.split);
   if (c.split > 1 && c.schedule == Schedule::pingpong) return "K split with ping-pong, which ptxas serialises";
   if (c.stages < 2) return fmt::format("{} stages, at least 2", c.stages);
-  if (c.store_buffers < 1) return fmt::format("{} store buffers, at least 1", c.store_buffers);
+  if (c.store_buffers < 1 && c.has_d) return fmt::format("{} store buffers, at least 1", c.store_buffers);
   // One wgmma needs N/2 + 26 registers, and ptxas counts them against those at entry, not against those after setmaxnreg.
   if (instruction_n(c) / 2 + 26 > entry_registers(c)) {
     return fmt::format("block_n {} needs {} registers at entry of {}", c.block_n, instruction_n(c) / 2 + 26, entry_registers(c));
@@ -150,6 +155,8 @@ std::optional<std::string> fault_of(const KernelConfig& c) {
       return fmt::format("pieces of {} bytes of {} with elements of {}", piece_bytes(path), role, size);
     }
   }
+  if ((c.d_along_m || c.loads_tile || c.further_outputs > 0) && c.d_path != Path::tma)
+    return fmt::format("the epilogue's copies beside pieces of {} bytes of d", piece_bytes(c.d_path));
   if (smem_bytes(c) > kSmemBytes) return fmt::format("{} bytes of shared memory of {}", smem_bytes(c), kSmemBytes);
   return std::nullopt;
 }
@@ -158,7 +165,7 @@ std::string name_of(const KernelConfig& c) {
   return fmt::format("{}x{}x{}_{}{}_s{}_{}{}_{}_{}{}{}{}{}{}", c.block_m, c.block_n, c.stages,
                      c.schedule == Schedule::pingpong ? "pingpong" : "coop", c.consumers, c.store_buffers, letter(c.a_major),
                      letter(c.b_major), input_name(c), verglas::name_of(c.output), path_suffix(c), product_suffix(c),
-                     reduction_suffix(c), c.split > 1 ? fmt::format("_split{}", c.split) : "", c.programmatic ? "_pdl" : "");
+                     epilogue_suffix(c), c.split > 1 ? fmt::format("_split{}", c.split) : "", c.programmatic ? "_pdl" : "");
 }
 
 int stages_that_fit(KernelConfig c, int most) noexcept {
@@ -167,13 +174,29 @@ int stages_that_fit(KernelConfig c, int most) noexcept {
 }
 
 void fit_staging(KernelConfig& c) noexcept {
-  // Ping-pong hides its drain, and spends the room on stages.
-  c.store_buffers = c.schedule == Schedule::pingpong ? 2 : chunks_of(c);
-  c.stages = stages_that_fit(c);
-  if (c.stages < 3) {
-    c.store_buffers = 2;
+  const bool pingpong = c.schedule == Schedule::pingpong;
+  if (!c.has_d) {
+    c.store_buffers = 0;
     c.stages = stages_that_fit(c);
+    return;
   }
+  const int most = pingpong ? (c.loads_tile ? std::min(4, chunks_of(c)) : 2) : chunks_of(c);
+  const auto fits = [&c](int chunks, int further) {
+    c.store_buffers = chunks;
+    c.further_buffers = further;
+    c.stages = stages_that_fit(c);
+    return c.stages >= 3;
+  };
+  if (c.further_outputs == 0 && !c.loads_tile) {
+    if (!fits(most, 0)) fits(2, 0);
+    return;
+  }
+  for (int further = c.further_outputs == 0 ? 0 : 2;; --further) {
+    for (int chunks = most; chunks >= 2; --chunks)
+      if (fits(chunks, further)) return;
+    if (further <= 1) break;
+  }
+  fits(2, c.further_outputs == 0 ? 0 : 1);
 }
 
 }  // namespace verglas::sm90

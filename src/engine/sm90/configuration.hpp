@@ -27,10 +27,9 @@ struct KernelConfig {
   int block_m = 128;
   int block_n = 256;
   int stages = 3;
-  int consumers = 2;  ///< warpgroups that multiply: 1 to 3; two for ping-pong
-  int store_buffers =
-      4;          ///< chunks of 8 KB that each consumer stages D in; at least all of its tile, or one or two that take turns
-  int split = 1;  ///< blocks of a cluster that share the K of a tile
+  int consumers = 2;      ///< warpgroups that multiply: 1 to 3; two for ping-pong
+  int store_buffers = 4;  ///< chunks of 8 KB that each consumer stages D in; all of its tile, or a few that take turns
+  int split = 1;          ///< blocks of a cluster that share the K of a tile
   Schedule schedule = Schedule::cooperative;
   Major a_major = Major::k;
   Major b_major = Major::k;
@@ -42,13 +41,18 @@ struct KernelConfig {
   Path a_path = Path::tma;
   Path b_path = Path::tma;
   Path d_path = Path::tma;
-  bool a_turned = false;  ///< contiguous along M in memory and along K in shared memory: threads turn it
+  bool has_d = true;       ///< else reductions are all there is
+  bool d_along_m = false;  ///< D is contiguous along M; by the copy engine only
+  bool a_turned = false;   ///< contiguous along M in memory and along K in shared memory: threads turn it
   bool b_turned = false;
   bool promoted = false;  ///< fp8: every 128 of k are summed apart and added in fp32
   /// Products that share a tile: one, or two (gemms = 2) of up to two matrices each of A and of B.
   int gemms = 1, a_count = 1, b_count = 1;
   std::array<std::uint8_t, 2> gemm_a{}, gemm_b{};  ///< which A and B a product multiplies
   int reductions = 0, column_reductions = 0;       ///< of the chain; those over rows take shared memory
+  int vectors = 0;                                 ///< operands of the epilogue along N, which take shared memory
+  bool loads_tile = false;                         ///< an operand of D's size arrives where D will lie
+  int further_outputs = 0, further_buffers = 0;    ///< outputs besides D that are staged, and chunks of 8 KB for each
   bool programmatic = false;  ///< waits for the previous kernel inside ours: needs the launch attribute of the same name
 
   friend bool operator==(const KernelConfig&, const KernelConfig&) = default;
@@ -74,7 +78,7 @@ int row_blocks(const KernelConfig& c) noexcept;       ///< wgmma row blocks of 6
 int results_of(const KernelConfig& c) noexcept;       ///< registers in which a consumer thread holds a tile
 int accumulators_of(const KernelConfig& c) noexcept;  ///< these and the sums that are promoted
 int stage_bytes(const KernelConfig& c) noexcept;
-int scratch_bytes(const KernelConfig& c) noexcept;  ///< shared memory of a consumer's reductions
+int scratch_bytes(const KernelConfig& c) noexcept;  ///< shared memory of a consumer's reductions and vectors
 int landing_bytes(const KernelConfig& c) noexcept;  ///< shared memory for the sums of the other blocks of a cluster
 int chunks_of(const KernelConfig& c) noexcept;      ///< chunks of D a consumer drains a tile in
 int smem_bytes(const KernelConfig& c) noexcept;
@@ -88,9 +92,11 @@ std::optional<std::string> fault_of(const KernelConfig& c);
 /// Short and unique: "128x256x3_coop_kk_bf16_bf16". Part of file names and of records.
 std::string name_of(const KernelConfig& c);
 
+/// Chunks of staging and stages. A whole tile staged where three stages still fit beside it; else chunks that take turns.
+/// Ping-pong hides its drain and spends the room on stages, but keeps chunks for what arrives while the products run.
+void fit_staging(KernelConfig& c) noexcept;
+
 /// The largest number of stages that fits beside the staging, at most `most`; 0 when not even one does.
 int stages_that_fit(KernelConfig c, int most = 16) noexcept;
-/// Sets stages and store buffers: a whole tile staged where three stages still fit beside it; else chunks that take turns.
-void fit_staging(KernelConfig& c) noexcept;
 
 }  // namespace verglas::sm90

@@ -5,6 +5,7 @@
 #include "base/sha256.hpp"
 #include "engine/sm90/engine.hpp"
 #include "engine/sm90/exchange.hpp"
+#include "engine/sm90/generate.hpp"
 #include "engine/sm90/predict.hpp"
 #include "engine/sm90/problem.hpp"
 #include "engine/sm90/prologue.hpp"
@@ -83,7 +84,6 @@ chain::FusionChain seen_chain(const chain::FusionChain& c, const Knobs& knobs) {
 KernelConfig configuration_of(const chain::FusionChain& chain, const Knobs& knobs) {
   const chain::FusionChain c = seen_chain(chain, knobs);
   const ProductRoles roles = product_roles(c);
-  const chain::Role& out = c.roles[static_cast<std::size_t>(roles.d)];
   KernelConfig k;
   k.gemms = static_cast<int>(c.gemms.size());
   k.a_count = roles.a_count;
@@ -109,8 +109,13 @@ KernelConfig configuration_of(const chain::FusionChain& chain, const Knobs& knob
   };
   k.a_stored = stored(0);
   k.b_stored = stored(1);
-  k.output = c.operands[static_cast<std::size_t>(out.operand)].dtype;
+  k.has_d = roles.d >= 0;
+  if (k.has_d) k.output = c.operands[static_cast<std::size_t>(c.roles[static_cast<std::size_t>(roles.d)].operand)].dtype;
   fit_operands(k, problem_of(roles, declared_views(c).data(), input_bytes(k), bytes_of(k.output)));
+  k.vectors = vectors_of(c);
+  const StagedRoles staged = staged_roles(c);
+  k.loads_tile = staged.tile.role >= 0;
+  k.further_outputs = staged.further_count;
   fit_staging(k);
   return k;
 }
@@ -123,10 +128,11 @@ std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) 
       Knobs knobs = knobs_of(s, programmatic);
       const KernelConfig k = configuration_of(c, knobs);
       if (k.stages < 1 || fault_of(k)) continue;
-      // Where D lies column by column, plans without the exchange take more calls.
-      if (s.exchanged && piece_bytes(k.d_path) != bytes_of(k.output)) continue;
+      // Where D lies column by column and not for the copy engine, plans without the exchange take more calls.
+      if (s.exchanged && k.d_path != Path::tma && piece_bytes(k.d_path) != bytes_of(k.output)) continue;
       // 176 accumulators leave no registers for addresses: the drain by single elements spills there.
       if (s.pingpong && results_of(k) > 128 && k.d_path != Path::tma) continue;
+      if (results_of(k) > 176 && k.d_along_m && bytes_of(k.output) == 4) continue;
       // Nor for a second output or a reduction.
       if (results_of(k) > 128 && (c.stores.size() > 1 || !c.reductions.empty())) continue;
       ranked.emplace_back(predict_seconds(k, (s.exchanged ? turned : c).declared, sm_count, drain_of(c)), std::move(knobs));

@@ -56,9 +56,9 @@ std::string float_expression(PointwiseMode mode, const PointwiseParameters& p) {
     case tan: return "tanf(x)";
     case erf: return "erff(x)";
     case relu: {
-      std::string t = p.negative_slope ? fmt::format("leaky(x, {})", slope) : fmt::format("max_nan(x, {})", lower);
-      if (p.negative_slope && p.lower_clip) t = fmt::format("max_nan({}, {})", t, lower);
-      return p.upper_clip ? fmt::format("min_nan({}, {})", t, literal(*p.upper_clip)) : t;
+      std::string t = p.negative_slope ? fmt::format("leaky(x, {})", slope) : fmt::format("larger(x, {})", lower);
+      if (p.negative_slope && p.lower_clip) t = fmt::format("larger({}, {})", t, lower);
+      return p.upper_clip ? fmt::format("smaller({}, {})", t, literal(*p.upper_clip)) : t;
     }
     case leaky_relu: return fmt::format("leaky(x, {})", slope);
     case elu: return fmt::format("(x > 0.0f ? x : {} * expm1f(x))", alpha);

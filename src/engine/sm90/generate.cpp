@@ -34,7 +34,10 @@ std::string_view mode_name(ReductionMode mode) {
 
 class Generator {
  public:
-  explicit Generator(const FusionChain& c) : c_(c), made_(c.values.size(), false) {}
+  explicit Generator(const FusionChain& c) : c_(c), staged_(staged_roles(c)), made_(c.values.size(), false) {
+    if (staged_.tile.role >= 0) plan_.maps.push_back(staged_.tile);
+    plan_.maps.insert(plan_.maps.end(), staged_.further.begin(), staged_.further.begin() + staged_.further_count);
+  }
 
   EpiloguePlan run() {
     for (std::size_t g = 0; g < c_.gemms.size(); ++g) {
@@ -42,21 +45,17 @@ class Generator {
       const bool integer = c_.gemms[g].accumulate == DataType::int32;
       declare(v);
       loop(fmt::format("v{}[i] = {};", v,
-                       rounded(c_.values[static_cast<std::size_t>(v)].dtype, integer,
+                       rounded(before_pairs(c_.values[static_cast<std::size_t>(v)].dtype), integer,
                                fmt::format("{}(r[{}][i])", integer ? "__float_as_int" : "", g))));
+      round(v);
       made_[static_cast<std::size_t>(v)] = true;
     }
     for (const chain::Step& s : c_.steps) step(s);
     for (const chain::Store& s : c_.stores) need(s.value);
-    for (std::size_t i = 1; i < c_.stores.size(); ++i) {
-      const chain::Store& s = c_.stores[i];
-      const chain::Role& role = c_.roles[static_cast<std::size_t>(s.role)];
-      line(fmt::format("store_output<{}>(a.aux[{}], v{}, p, at);",
-                       slot_name(c_.operands[static_cast<std::size_t>(role.operand)].dtype), slot_in(plan_.aux, s.role),
-                       s.value));
-    }
+    for (std::size_t i = 1; i < c_.stores.size(); ++i) store(c_.stores[i]);
     for (const chain::Reduction& r : c_.reductions) reduction(r);
-    loop(fmt::format("r[0][i] = {}(v{}[i]);", is_int(c_.stores[0].value) ? "__int_as_float" : "", c_.stores[0].value));
+    if (!c_.stores.empty())
+      loop(fmt::format("r[0][i] = {}(v{}[i]);", is_int(c_.stores[0].value) ? "__int_as_float" : "", c_.stores[0].value));
     plan_.text.prologues = prologues_text(c_, plan_);
     write_text();
     return std::move(plan_);
@@ -68,6 +67,38 @@ class Generator {
 
   bool is_int(int v) const { return c_.values[static_cast<std::size_t>(v)].dtype == DataType::int32; }
   void declare(int v) { line(fmt::format("{} v{}[8];", is_int(v) ? "int" : "float", v)); }
+
+  /// What an expression is rounded to, where `round` does the rest.
+  static DataType before_pairs(DataType t) { return t == DataType::bf16 || t == DataType::fp16 ? DataType::fp32 : t; }
+  /// To bf16 or fp16, where anybody but a store reads the value: a store rounds by itself.
+  void round(int v) {
+    const DataType type = c_.values[static_cast<std::size_t>(v)].dtype;
+    const auto is_input = [v](const chain::Step& s) { return std::find(s.input.begin(), s.input.end(), v) != s.input.end(); };
+    const auto is_reduced = [v](const chain::Reduction& r) { return r.value == v; };
+    const bool is_read = std::any_of(c_.steps.begin(), c_.steps.end(), is_input) ||
+                         std::any_of(c_.reductions.begin(), c_.reductions.end(), is_reduced);
+    if (is_read && (type == DataType::bf16 || type == DataType::fp16))
+      line(fmt::format("round_to<{}>(v{});", slot_name(type), v));
+  }
+
+  void store(const chain::Store& s) {
+    const chain::Role& role = c_.roles[static_cast<std::size_t>(s.role)];
+    const std::string_view type = slot_name(c_.operands[static_cast<std::size_t>(role.operand)].dtype);
+    const int slot = slot_in(plan_.aux, s.role);
+    const auto end = staged_.further.begin() + staged_.further_count;
+    const auto it = std::find_if(staged_.further.begin(), end, [&](const StagedRole& r) { return r.role == s.role; });
+    if (it == end) {
+      line(fmt::format("store_output<{}>(a.aux[{}], v{}, p, at);", type, slot, s.value));
+      return;
+    }
+    const auto which = static_cast<std::size_t>(it - staged_.further.begin());
+    const std::string chunk = fmt::format("{} * Config::FURTHER_BUFFERS * Layout<Config>::CHUNK_BYTES", which);
+    line(fmt::format("stage<{}, {}>({{at.further.chunk + {}, at.further.width, at.further.col}}, v{});", type, it->along_m, chunk,
+                     s.value));
+    store_further_ += fmt::format(
+        "    store_chunk<{}, {}>(map({}, width), leader, chunk + {}, width, target_of(a.aux[{}]), batch, row, col, p.m, p.n);\n",
+        type, it->along_m, which + (staged_.tile.role >= 0 ? 1 : 0), chunk, slot);
+  }
 
   /// Loads what a step reads, when it is first read.
   void need(int v) {
@@ -87,8 +118,28 @@ class Generator {
       loop(fmt::format("v{}[i] = {}(a.scalar[{}]);", v, is_int(v) ? "__float_as_int" : "", slot_in(plan_.scalars, value.source)));
       return;
     }
-    line(fmt::format("load_aux<{}, {}, {}>(v{}, a.aux[{}], p, at);", slot_name(value.dtype), value.varies[1], value.varies[2], v,
-                     slot_in(plan_.aux, value.source)));
+    const std::string_view type = slot_name(value.dtype);
+    const int slot = slot_in(plan_.aux, value.source);
+    if (value.source == staged_.tile.role) {
+      tile_slot_ = slot;
+      line(fmt::format("unstage<{}, Config::D_ALONG_M>(v{}, at.place);", type, v));
+    } else if (value.varies[1] && value.varies[2]) {
+      line(fmt::format("load_aux<{}>(v{}, a.aux[{}], p, at);", type, v, slot));
+    } else if (value.varies[1]) {
+      state_ += fmt::format("  ColumnVector<{}, Layout<Config>::M_BLOCKS> ahead{};\n", type, v);
+      load_ahead_ += fmt::format("    ahead{}.load(a.aux[{}], p, t);\n", v, slot);
+      line(fmt::format("ahead{0}.read(v{0}, at);", v));
+    } else if (value.varies[2]) {
+      const std::string words = fmt::format("piece.scratch + WORDS + {} * Config::BLOCK_N", 4 * vectors_++);
+      state_ += fmt::format("  RowVector<{}, Config::BLOCK_N> ahead{};\n", type, v);
+      load_ahead_ += fmt::format("    ahead{}.load(a.aux[{}], p, t);\n", v, slot);
+      begin_ += fmt::format("    ahead{}.keep({});\n", v, words);
+      line(fmt::format("ahead{0}.read(v{0}, {1}, at);", v, words));
+    } else {
+      state_ += fmt::format("  OneValue<{}> ahead{};\n", type, v);
+      load_ahead_ += fmt::format("    ahead{}.load(a.aux[{}], t);\n", v, slot);
+      line(fmt::format("ahead{0}.read(v{0});", v));
+    }
   }
 
   void reduction(const chain::Reduction& r) {
@@ -117,7 +168,11 @@ class Generator {
                              reducer, argument, r.reduces[0], words);
     } else {
       const std::string rows = fmt::format("piece.scratch + {} * 16 * Config::BLOCK_N", columns_++);
-      line(fmt::format("absorb_columns<{}, Config::BLOCK_N>({}, {}, p, at);", mode, rows, value));
+      state_ += fmt::format("  float columns{}[4 * MOST_UNITS];\n", j);
+      begin_chunk_ += fmt::format(
+          "    _Pragma(\"unroll\") for (int i = 0; i < 4 * MOST_UNITS; ++i) columns{}[i] = {}::identity();\n", j, mode);
+      line(fmt::format("absorb_columns<{}>(columns{}, {}, p, at);", mode, j, value));
+      end_chunk_ += fmt::format("    fold_columns<{}, Config::BLOCK_N, UNITS>({}, columns{}, block, unit);\n", mode, rows, j);
       columns_text_ += fmt::format("    {}::store_columns({}, p, piece, {});\n", reducer, argument, rows);
     }
     arrive_ += fmt::format("      store_float({} + 16, {}::arrive({}, p, piece) ? 1.0f : 0.0f);\n", words, reducer, argument);
@@ -127,7 +182,8 @@ class Generator {
   }
 
   void write_text() {
-    std::string members;
+    std::string members, copies;
+    if (!plan_.maps.empty()) members += fmt::format(" TensorMap map[{}];", 3 * plan_.maps.size());
     if (!plan_.aux.empty()) members += fmt::format(" Aux aux[{}];", plan_.aux.size());
     if (!plan_.reductions.empty()) members += fmt::format(" Reduction reduction[{}];", plan_.reductions.size());
     if (!plan_.scalars.empty()) members += fmt::format(" float scalar[{}];", plan_.scalars.size());
@@ -139,17 +195,34 @@ class Generator {
           "    consumer_sync(piece.consumer);\n    if (threadIdx.x % 128 == 0) {{\n{}    }}\n    "
           "consumer_sync(piece.consumer);\n{}",
           columns_, fold_, columns_text_, arrive_, finish_);
+    if (!plan_.maps.empty())
+      copies =
+          "  VG_DEVICE const TensorMap* map(int which, int width) const {\n"
+          "    return &a.map[3 * which + (width == 128 ? 0 : width == 64 ? 1 : 2)];\n  }\n";
+    if (staged_.tile.role >= 0)
+      copies += fmt::format("  VG_DEVICE int tile_batch(int batch) const {{ return a.aux[{}].batch_stride != 0 ? batch : 0; }}\n",
+                            tile_slot_);
+    if (!store_further_.empty())
+      copies += fmt::format(
+          "  VG_DEVICE void store_further(bool leader, uint32 chunk, int width, int batch, int row, int col) const {{\n{}  }}\n",
+          store_further_);
     plan_.text.body = fmt::format(
-        "struct Epilogue {{\n  const Parameters& p;\n  const EpilogueArguments& a;\n  TilePiece piece;\n{}"
+        "struct Epilogue {{\n  static constexpr int WORDS = 4 * (Config::COLUMN_REDUCTIONS * 4 * Config::BLOCK_N + 8 * "
+        "Config::REDUCTIONS), MOST_UNITS = 8 / Config::Output::BYTES;\n  const Parameters& p;\n  const EpilogueArguments& a;\n  "
+        "TilePiece piece;\n{}"
         "  VG_DEVICE Epilogue(const Parameters& parameters, const EpilogueArguments& arguments) : p(parameters), a(arguments) "
         "{{}}\n"
+        "  VG_DEVICE void load_ahead(const TilePiece& t) {{\n{}  }}\n"
         "  VG_DEVICE void begin(const TilePiece& t) {{\n    piece = t;\n{}  }}\n"
         "  VG_DEVICE void begin_rows() {{\n{}  }}\n"
         "  VG_DEVICE void unit(float (&r)[{}][8], const Position& at) {{\n{}  }}\n"
+        "  VG_DEVICE void begin_chunk() {{\n{}  }}\n"
+        "  template <int UNITS>\n  VG_DEVICE void end_chunk(int block, int unit) {{\n{}  }}\n"
         "  VG_DEVICE void end_rows(int block) {{\n{}  }}\n"
         "  VG_DEVICE void end() {{\n{}  }}\n"
-        "  VG_DEVICE void clear() {{\n{}  }}\n}};",
-        state_, begin_, begin_rows_, c_.gemms.size(), body_, end_rows_, end, clear_);
+        "  VG_DEVICE void clear() {{\n{}  }}\n{}}};",
+        state_, load_ahead_, begin_, begin_rows_, c_.gemms.size(), body_, begin_chunk_, end_chunk_, end_rows_, end, clear_,
+        copies);
   }
 
   void step(const chain::Step& s) {
@@ -166,16 +239,20 @@ class Generator {
                                        : fmt::format("const float {} = v{}[i]; ", names[k], s.input[k]);
     declare(s.value);
     const std::string result = integer ? int_expression(s.mode, s.parameters) : float_expression(s.mode, s.parameters);
-    loop(fmt::format("{{ {}v{}[i] = {}; }}", operands, s.value, rounded(type, integer, result)));
+    loop(fmt::format("{{ {}v{}[i] = {}; }}", operands, s.value, rounded(before_pairs(type), integer, result)));
+    round(s.value);
     made_[static_cast<std::size_t>(s.value)] = true;
   }
 
   const FusionChain& c_;
+  StagedRoles staged_;
   EpiloguePlan plan_;
   std::vector<bool> made_;
   std::string body_;
-  int columns_ = 0;  ///< reductions that lie in shared memory
-  std::string state_, begin_, begin_rows_, end_rows_, fold_, columns_text_, arrive_, finish_, clear_;
+  int columns_ = 0, vectors_ = 0;  ///< reductions and operands that lie in shared memory
+  int tile_slot_ = 0;
+  std::string state_, load_ahead_, store_further_, begin_chunk_, end_chunk_, begin_, begin_rows_, end_rows_, fold_, columns_text_,
+      arrive_, finish_, clear_;
 };
 
 }  // namespace
@@ -205,16 +282,23 @@ Result<EpiloguePlan> epilogue_of(const FusionChain& c) {
     if (v.kind != ValueKind::constant && slot_name(v.dtype).empty())
       return decline(Rule::sm90_epilogue, "tensor '" + v.name + "' is " + std::string(name_of(v.dtype)));
   }
-  const bool as_summed = (c.gemms[0].accumulate == DataType::int32) ==
-                         (c.values[static_cast<std::size_t>(c.stores[0].value)].dtype == DataType::int32);
-  const bool plain = c.steps.empty() && c.gemms.size() == 1 && c.stores.size() == 1 && c.reductions.empty() && as_summed &&
-                     first_input(c, 0).prologue.empty() && first_input(c, 1).prologue.empty();
+  const auto is_summed_so = [&](const chain::Store& s) {
+    return (c.gemms[0].accumulate == DataType::int32) == (c.values[static_cast<std::size_t>(s.value)].dtype == DataType::int32);
+  };
+  const bool plain = c.steps.empty() && c.gemms.size() == 1 && c.stores.size() == 1 && c.reductions.empty() &&
+                     is_summed_so(c.stores[0]) && first_input(c, 0).prologue.empty() && first_input(c, 1).prologue.empty();
   if (plain) return EpiloguePlan{};
   return Generator(c).run();
 }
 
+int vectors_of(const FusionChain& c) noexcept {
+  return static_cast<int>(std::count_if(c.values.begin(), c.values.end(), [](const chain::Value& v) {
+    return v.kind == ValueKind::aux && !v.varies[1] && v.varies[2];
+  }));
+}
+
 std::size_t argument_bytes(const EpiloguePlan& plan) noexcept {
-  return plan.aux.size() * 32 + plan.reductions.size() * 56 + plan.scalars.size() * 4;
+  return plan.maps.size() * kMapBytes + plan.aux.size() * 32 + plan.reductions.size() * 56 + plan.scalars.size() * 4;
 }
 
 void write_arguments(const EpiloguePlan& plan, const FusionChain& chain, const recipe::Binding& binding, const ScratchNeed& need,
@@ -226,6 +310,7 @@ void write_arguments(const EpiloguePlan& plan, const FusionChain& chain, const r
     std::memcpy(to, &value, sizeof value);
     to += sizeof value;
   };
+  to += plan.maps.size() * kMapBytes;
   for (const int role : plan.aux) {
     const recipe::RoleView& v = binding.role[role];
     put(std::array{reinterpret_cast<std::uint64_t>(v.data), stride(v, 0), stride(v, 1), stride(v, 2)});

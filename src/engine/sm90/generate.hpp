@@ -4,6 +4,7 @@
 
 #include "base/result.hpp"
 #include "chain/chain.hpp"
+#include "engine/sm90/problem.hpp"
 #include "engine/sm90/scratch.hpp"
 #include "engine/sm90/source.hpp"
 #include "recipe/recipe.hpp"
@@ -13,6 +14,7 @@ namespace verglas::sm90 {
 /// What the epilogue of a chain reads at a call, in the order of its arguments.
 struct EpiloguePlan {
   EpilogueText text;
+  std::vector<StagedRole> maps;              ///< three tensor maps each, in front of all
   std::vector<int> aux;                      ///< roles in device memory, inputs and outputs but the first, 32 bytes each
   std::vector<chain::Reduction> reductions;  ///< 56 bytes each, behind them
   std::vector<int> scalars;                  ///< roles in host memory, 4 bytes each, behind the others
@@ -24,9 +26,14 @@ int slot_in(std::vector<int>& roles, int role);
 /// CUDA C++ for everything between the products and what is stored; or the rule that forbids it.
 Result<EpiloguePlan> epilogue_of(const chain::FusionChain& chain);
 
+/// Operands that vary along N alone: each takes a tile's columns of shared memory.
+int vectors_of(const chain::FusionChain& chain) noexcept;
+
+/// Of the maps of one role.
+inline constexpr std::size_t kMapBytes = 3 * 128;
 /// Bytes of the arguments behind the parameter block.
 std::size_t argument_bytes(const EpiloguePlan& plan) noexcept;
-/// Writes them for one call. `scratch` is read where there are reductions.
+/// Writes them for one call, but for the maps. `scratch` is read where there are reductions.
 void write_arguments(const EpiloguePlan& plan, const chain::FusionChain& chain, const recipe::Binding& binding,
                      const ScratchNeed& need, const Scratch& scratch, std::byte* to) noexcept;
 

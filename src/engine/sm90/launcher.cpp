@@ -19,7 +19,8 @@ namespace {
 using recipe::RoleView;
 
 /// Of the epilogue of any chain, rounded up to the alignment of the kernel's parameter.
-constexpr std::size_t kMostArgumentBytes = 64 * chain::kMaxRoles;
+constexpr std::size_t kMostStaged = 1 + StagedRoles::kMaxFurther;
+constexpr std::size_t kMostArgumentBytes = 64 * chain::kMaxRoles + kMostStaged * kMapBytes;
 
 bool same_layout(const RoleView& x, const RoleView& y) noexcept {
   std::int64_t differs = 0;
@@ -31,12 +32,13 @@ bool same_layout(const RoleView& x, const RoleView& y) noexcept {
 /// addresses, often nothing. Whoever finds it taken goes to another, and builds one of his own when all are: nobody waits.
 struct alignas(64) Slot {
   std::byte memory[sizeof(ParameterBlock) + kMostArgumentBytes];
-  RoleView views[5];      ///< of a…, b…, d: what the maps were made of
-  ScratchNeed need;       ///< follows from the extents
-  bool is_whole = false;  ///< views and maps belong together
+  RoleView views[5 + kMostStaged];  ///< of a…, b…, d and what is staged like it: what the maps were made of
+  ScratchNeed need;                 ///< follows from the extents
+  bool is_whole = false;            ///< views and maps belong together
   std::atomic<bool> is_taken{false};
 };
 constexpr std::size_t kSlots = 4;
+constexpr int kWidths[] = {128, 64, 32};  ///< of boxes of D
 
 /// Where a call of these extents, by Symbol, looks first.
 std::size_t slot_of(const std::int64_t (&live)[5]) noexcept {
@@ -75,7 +77,8 @@ class Sm90Launcher final : public recipe::Launcher {
     if (!epilogue_.reductions.empty()) scratch_ = std::make_unique<ScratchPool>(driver_, context_);
     for (int i = 0; i < roles_.a_count; ++i) loaded_[loaded_count_++] = roles_.a[static_cast<std::size_t>(i)];
     for (int i = 0; i < roles_.b_count; ++i) loaded_[loaded_count_++] = roles_.b[static_cast<std::size_t>(i)];
-    loaded_[loaded_count_++] = roles_.d;
+    if (roles_.d >= 0) loaded_[loaded_count_++] = roles_.d;
+    for (const StagedRole& s : epilogue_.maps) loaded_[loaded_count_++] = s.role;
     attribute_.id = cuda::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
     attribute_.value.programmaticStreamSerializationAllowed = 1;
     launch_.gridDimY = launch_.gridDimZ = 1;
@@ -84,26 +87,30 @@ class Sm90Launcher final : public recipe::Launcher {
     launch_.sharedMemBytes = static_cast<unsigned>(smem_bytes(config));
     launch_.attrs = &attribute_;
     launch_.numAttrs = config_.programmatic ? 1U : 0U;
-    const auto moves = [&](bool used, int map, int loaded) {
-      if (used) moving_[moving_count_++] = {static_cast<std::uint8_t>(map), static_cast<std::uint8_t>(loaded)};
+    constexpr std::size_t kMap = sizeof(cuda::CUtensorMap);
+    const auto moves = [&](bool used, std::size_t offset, int loaded) {
+      if (used) moving_[moving_count_++] = {static_cast<std::uint16_t>(offset), static_cast<std::uint16_t>(loaded)};
     };
-    for (int i = 0; i < roles_.a_count; ++i) moves(config_.a_path == Path::tma, i, i);
-    for (int i = 0; i < roles_.b_count; ++i) moves(config_.b_path == Path::tma, 2 + i, roles_.a_count + i);
-    moves(stores_width(config_, 128), 4, loaded_count_ - 1);
-    moves(stores_width(config_, 64), 5, loaded_count_ - 1);
-    moves(stores_width(config_, 32), 6, loaded_count_ - 1);
+    for (int i = 0; i < roles_.a_count; ++i) moves(config_.a_path == Path::tma, static_cast<std::size_t>(i) * kMap, i);
+    for (int i = 0; i < roles_.b_count; ++i)
+      moves(config_.b_path == Path::tma, static_cast<std::size_t>(2 + i) * kMap, roles_.a_count + i);
+    const int d = roles_.a_count + roles_.b_count;
+    for (std::size_t i = 0; i < 3; ++i) {
+      moves(stores_width(config_, kWidths[i]), (4 + i) * kMap, d);
+      for (std::size_t j = 0; j < epilogue_.maps.size(); ++j)
+        moves(stores_width(config_, kWidths[i]), kEpilogueOffset + j * kMapBytes + i * kMap, d + 1 + static_cast<int>(j));
+    }
     // What is declared is ready for the first call. It may be extents that nothing is launched for.
     const std::vector<RoleView> declared = declared_views(chain_);
-    const RoleView& d = declared[static_cast<std::size_t>(roles_.d)];
-    if (d.extent[0] == 0 || d.extent[1] == 0 || d.extent[2] == 0) return;
-    const cuda::CurrentContext here(driver_, context_);  // hazard: maps cannot be encoded without a context
     const auto& e = chain_.declared;
+    if (e[0] == 0 || e[1] == 0 || e[2] == 0) return;
+    const cuda::CurrentContext here(driver_, context_);  // hazard: maps cannot be encoded without a context
     const std::int64_t live[5] = {1, e[0], e[1], e[2], e[3]};
     static_cast<void>(bring_up_to_date(slots_[slot_of(live)], declared.data(), live));
   }
 
   Status launch(const recipe::Binding& b, const recipe::Call& call) const noexcept override {
-    if (b.role[roles_.d].reach == 0 && !reduces_to_something(b)) return {};
+    if ((roles_.d < 0 || b.role[roles_.d].reach == 0) && !reduces_to_something(b)) return {};
     if (is_of_parent()) return failed(cuda::CUDA_ERROR_NOT_INITIALIZED);
     if (b.is_ready) [[likely]]
       return turn_and_enqueue(b, call);
@@ -206,7 +213,8 @@ class Sm90Launcher final : public recipe::Launcher {
     if (block.tiles == 0) return cuda::CUDA_SUCCESS;  // reductions of nothing: no operand is looked at
     if (p.k == 0) {
       p.k = 1;
-      const auto anywhere = reinterpret_cast<std::uint64_t>(views[roles_.d].data) & ~std::uint64_t{15};
+      const int output = roles_.d >= 0 ? roles_.d : epilogue_.reductions[0].role;
+      const auto anywhere = reinterpret_cast<std::uint64_t>(views[output].data) & ~std::uint64_t{15};
       p.a.fill(config_.a_major == Major::k ? Matrix{anywhere, 64, 1, 64} : Matrix{anywhere, 1, 64, 64});
       p.b.fill(config_.b_major == Major::k ? Matrix{anywhere, 64, 1, 64} : Matrix{anywhere, 1, 64, 64});
     }
@@ -218,29 +226,35 @@ class Sm90Launcher final : public recipe::Launcher {
       put(block.a[i], map_of_a(config_, p, i));
     for (std::size_t i = 0; config_.b_path == Path::tma && i < static_cast<std::size_t>(roles_.b_count); ++i)
       put(block.b[i], map_of_b(config_, p, i));
-    if (config_.d_path == Path::tma) {
-      if (stores_width(config_, 128)) put(block.d, map_of_d(config_, p, 128));
-      if (stores_width(config_, 64)) put(block.d_half, map_of_d(config_, p, 64));
-      if (stores_width(config_, 32)) put(block.d_quarter, map_of_d(config_, p, 32));
+    cuda::CUtensorMap* const maps[] = {&block.d, &block.d_half, &block.d_quarter};
+    for (std::size_t i = 0; i < 3; ++i)
+      if (stores_width(config_, kWidths[i])) put(*maps[i], map_of_d(config_, p, kWidths[i]));
+    std::byte* to = memory + kEpilogueOffset;
+    for (const StagedRole& s : epilogue_.maps) {
+      const Matrix x = matrix_of(views[s.role], bytes_of(s.type));
+      for (const int width : kWidths) {
+        if (stores_width(config_, width))
+          put(*new (to) cuda::CUtensorMap, map_of_chunks(x, s.type, s.along_m, s.is_output, p.m, p.n, p.batches, width));
+        to += sizeof(cuda::CUtensorMap);
+      }
     }
     return code;
   }
 
   /// Layouts are the same; addresses may be new.
-  cuda::CUresult readdress(ParameterBlock& block, const Slot& slot, const RoleView* views) const noexcept {
-    cuda::CUtensorMap* const maps = block.a;  // seven of them, one behind the other
+  cuda::CUresult readdress(ParameterBlock& block, Slot& slot, const RoleView* views) const noexcept {
     for (int i = 0; i < moving_count_; ++i) {
       void* const address = views[loaded_[moving_[i].loaded]].data;
       if (address == slot.views[moving_[i].loaded].data) continue;
-      if (const auto code = driver_.cuTensorMapReplaceAddress(maps + moving_[i].map, address); code != cuda::CUDA_SUCCESS)
-        return code;
+      auto* const map = std::launder(reinterpret_cast<cuda::CUtensorMap*>(slot.memory + moving_[i].offset));
+      if (const auto code = driver_.cuTensorMapReplaceAddress(map, address); code != cuda::CUDA_SUCCESS) return code;
     }
     const auto address = [views](int role) { return reinterpret_cast<std::uint64_t>(views[role].data); };
     for (std::size_t i = 0; i < 2; ++i) {
       block.a_view[i].address = address(roles_.a[i]);
       block.b_view[i].address = address(roles_.b[i]);
     }
-    block.d_view.address = address(roles_.d);
+    if (roles_.d >= 0) block.d_view.address = address(roles_.d);
     return cuda::CUDA_SUCCESS;
   }
 
@@ -273,16 +287,16 @@ class Sm90Launcher final : public recipe::Launcher {
   int forks_;
   ProductRoles roles_;
   std::unique_ptr<ScratchPool> scratch_;
-  int loaded_[5]{};  ///< roles of a…, b…, d
+  int loaded_[5 + kMostStaged]{};  ///< roles of a…, b…, d and what is staged like it
   int loaded_count_ = 0;
   cuda::CUfunction function_ = nullptr;
   cuda::CUcontext context_ = nullptr;
   cuda::CUlaunchAttribute attribute_{};
   cuda::CUlaunchConfig launch_{};  ///< all but grid and stream
   struct Moving {
-    std::uint8_t map = 0, loaded = 0;
+    std::uint16_t offset = 0, loaded = 0;  ///< of the map in the block
   };
-  Moving moving_[7];  ///< maps that follow an operand's address
+  Moving moving_[7 + 3 * kMostStaged];  ///< maps that follow an operand's address
   int moving_count_ = 0;
   mutable Slot slots_[kSlots];
 };
@@ -315,11 +329,26 @@ recipe::Requirements requirements_of(const chain::FusionChain& chain, bool is_ex
     ask(roles.a[static_cast<std::size_t>(i)], config.a_path, config.a_major == Major::k && !config.a_turned, stored_a(config));
   for (int i = 0; i < roles.b_count; ++i)
     ask(roles.b[static_cast<std::size_t>(i)], config.b_path, config.b_major == Major::k && !config.b_turned, stored_b(config));
-  // An exchanged D goes by single elements, and is asked for what the other plans ask, so that all of a chain take the same
-  // calls.
-  const Problem p = problem_of(roles, declared_views(chain).data(), input_bytes(config), bytes_of(config.output));
-  const Path d_path = is_exchanged ? best_path(p.d, false, p.m, p.n, p.batches, bytes_of(config.output)) : config.d_path;
-  ask(roles.d, d_path, true, config.output);
+  // Rows and columns as the caller has them. An exchanged D that the copy engine does not take goes by single elements, and is
+  // asked for what the other plans ask, so that all of a chain take the same calls.
+  const auto lies_along_n = [&](bool along_m) { return along_m == is_exchanged; };
+  if (config.has_d) {
+    const Problem p = problem_of(roles, declared_views(chain).data(), input_bytes(config), bytes_of(config.output));
+    const bool by_map = config.d_path == Path::tma;
+    const Path d_path =
+        is_exchanged && !by_map ? best_path(p.d, false, p.m, p.n, p.batches, bytes_of(config.output)) : config.d_path;
+    ask(roles.d, d_path, !by_map || lies_along_n(config.d_along_m), config.output);
+  }
+  const StagedRoles staged = staged_roles(chain);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(staged.further_count); ++i)
+    ask(staged.further[i].role, Path::tma, lies_along_n(staged.further[i].along_m), staged.further[i].type);
+  if (staged.tile.role >= 0)
+    q.aux.push_back({staged.tile.role,
+                     {.k_major = lies_along_n(staged.tile.along_m),
+                      .modulus = 1,
+                      .stride_multiple = 16,
+                      .stride_limit = true,
+                      .alignment = 16}});
   return q;
 }
 

@@ -39,8 +39,7 @@ struct ViewBlock {
 ///      768    128  map of D, 32 bytes                       1096     8  tiles, full_groups
 ///      896     64  views of A                               1104    48  divisors: tiles of a batch, of a group, group, last
 ///      960     64  views of B                               1152     4  k_first: beyond all k when K = 0
-///     1024     32  view of D                                1156     4  d_columns: columns that the maps of D store
-///                                                           1160     4  stage_bytes: that maps bring into a stage
+///     1024     32  view of D                                1156     4  stage_bytes: that maps bring into a stage
 ///                                                           1216        epilogue arguments
 struct alignas(64) ParameterBlock {
   cuda::CUtensorMap a[2]{}, b[2]{}, d{}, d_half{}, d_quarter{};
@@ -52,9 +51,8 @@ struct alignas(64) ParameterBlock {
   std::uint32_t tiles = 0, full_groups = 0;
   Divisor tiles_of_batch, tiles_of_group, group, last_group;
   std::int32_t k_first = 0;
-  std::int32_t d_columns = 0;
   std::int32_t stage_bytes = 0;
-  std::int32_t unused[13] = {};
+  std::int32_t unused[14] = {};
 };
 inline constexpr std::size_t kEpilogueOffset = 1216;
 

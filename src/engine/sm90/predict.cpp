@@ -52,7 +52,8 @@ double drain_of(const chain::FusionChain& c) {
   for (const chain::Step& s : c.steps) cycles += cycles_of(s.mode);
   for (const chain::Value& v : c.values)
     if (v.kind == chain::ValueKind::aux) cycles += v.varies[1] && v.varies[2] ? 250 : 40;
-  cycles += 400.0 * static_cast<double>(c.stores.size() - 1) + 60.0 * static_cast<double>(c.reductions.size());
+  cycles += 400.0 * static_cast<double>(std::max<std::size_t>(1, c.stores.size()) - 1) +
+            60.0 * static_cast<double>(c.reductions.size());
   return cycles;
 }
 
@@ -88,7 +89,7 @@ double predict_seconds(const KernelConfig& c, const std::array<std::int64_t, 4>&
   const double tensor = (cycles + last_store) / clock * copied;
 
   const double in = bytes_of(c.input) * l * k;
-  const double out = bytes_of(c.output) * l * m * n;
+  const double out = c.has_d ? bytes_of(c.output) * l * m * n : 0;
   const double operands = in * (c.a_count * m + c.b_count * n);
   const double l2 = (in * (c.a_count * m * std::ceil(n / c.block_n) + c.b_count * n * std::ceil(m / c.block_m)) + out) / kL2Bytes;
   const double lines = c.a_count * std::min(m, 1.0 * c.block_m) + c.b_count * std::min(n, 1.0 * c.block_n);

@@ -14,7 +14,8 @@ std::int64_t clear_stride(std::int64_t n, int bytes) noexcept {
   return (std::max<std::int64_t>(n, 1) + piece - 1) / piece * piece;
 }
 
-/// rows × cols of a batch; the stride of an axis of extent 1 is replaced.
+}  // namespace
+
 Matrix matrix_of(const recipe::RoleView& v, int bytes) noexcept {
   Matrix m;
   m.address = reinterpret_cast<std::uint64_t>(v.data);
@@ -26,11 +27,9 @@ Matrix matrix_of(const recipe::RoleView& v, int bytes) noexcept {
   return m;
 }
 
-}  // namespace
-
 ProductRoles product_roles(const chain::FusionChain& c) noexcept {
   ProductRoles r;
-  r.d = c.stores[0].role;
+  if (!c.stores.empty()) r.d = c.stores[0].role;
   for (const chain::MatrixInput& in : c.inputs) {
     const bool is_a = c.roles[static_cast<std::size_t>(in.role)].kind == chain::RoleKind::a;
     (is_a ? r.a : r.b)[static_cast<std::size_t>(is_a ? r.a_count++ : r.b_count++)] = in.role;
@@ -40,15 +39,51 @@ ProductRoles product_roles(const chain::FusionChain& c) noexcept {
 
 Problem problem_of(const ProductRoles& r, const recipe::RoleView* views, int input_bytes, int output_bytes) noexcept {
   Problem p;
-  const recipe::RoleView& d = views[r.d];
-  p.batches = d.extent[0];
-  p.m = d.extent[1];
-  p.n = d.extent[2];
+  p.m = views[r.a[0]].extent[1];
+  p.n = views[r.b[0]].extent[1];
+  const auto batch = [&](int role) {
+    if (views[role].extent[0] != 1) p.batches = views[role].extent[0];
+  };
+  std::for_each_n(r.a.begin(), r.a_count, batch);
+  std::for_each_n(r.b.begin(), r.b_count, batch);
   p.k = views[r.a[0]].extent[2];
   for (std::size_t i = 0; i < static_cast<std::size_t>(r.a_count); ++i) p.a[i] = matrix_of(views[r.a[i]], input_bytes);
   for (std::size_t i = 0; i < static_cast<std::size_t>(r.b_count); ++i) p.b[i] = matrix_of(views[r.b[i]], input_bytes);
-  p.d = matrix_of(d, output_bytes);
+  if (r.d >= 0) p.d = matrix_of(views[r.d], output_bytes);
   return p;
+}
+
+StagedRoles staged_roles(const chain::FusionChain& c) {
+  StagedRoles s;
+  if (c.stores.empty()) return s;
+  const std::vector<recipe::RoleView> views = declared_views(c);
+  const auto type_of = [&](int role) {
+    return c.operands[static_cast<std::size_t>(c.roles[static_cast<std::size_t>(role)].operand)].dtype;
+  };
+  const auto fit = [&](int role) {
+    const recipe::RoleView& v = views[static_cast<std::size_t>(role)];
+    return fit_output(matrix_of(v, bytes_of(type_of(role))), v.extent[1], v.extent[2], v.extent[0], bytes_of(type_of(role)));
+  };
+  const int d = c.stores[0].role;
+  const OutputFit first = fit(d);
+  const auto is_like_d = [&](int role) {
+    const DataType t = type_of(role);
+    return (t == DataType::fp32 || t == DataType::bf16 || t == DataType::fp16) && bytes_of(t) == bytes_of(type_of(d));
+  };
+  if (first.path != Path::tma) return s;
+  for (const chain::Value& v : c.values) {
+    const bool is_tile = v.kind == chain::ValueKind::aux && v.varies[1] && v.varies[2] && is_like_d(v.source);
+    if (!is_tile || s.tile.role >= 0) continue;
+    if (const OutputFit f = fit(v.source); f.path == Path::tma && f.along_m == first.along_m)
+      s.tile = {v.source, type_of(v.source), f.along_m, false};
+  }
+  for (std::size_t i = 1; i < c.stores.size() && s.further_count < StagedRoles::kMaxFurther; ++i) {
+    const int role = c.stores[i].role;
+    if (!is_like_d(role)) continue;
+    if (const OutputFit f = fit(role); f.path == Path::tma)
+      s.further[static_cast<std::size_t>(s.further_count++)] = {role, type_of(role), f.along_m, true};
+  }
+  return s;
 }
 
 std::vector<recipe::RoleView> declared_views(const chain::FusionChain& c) {

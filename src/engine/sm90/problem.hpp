@@ -7,12 +7,28 @@
 
 namespace verglas::sm90 {
 
-/// Roles of the matrices that the kernel loads, and of the output that it stores through shared memory: the first.
+/// Roles of the matrices that the kernel loads, and of the output that it stores through shared memory: the first, or −1.
 struct ProductRoles {
   std::array<int, 2> a{}, b{};
-  int a_count = 0, b_count = 0, d = 0;
+  int a_count = 0, b_count = 0, d = -1;
 };
 ProductRoles product_roles(const chain::FusionChain& chain) noexcept;
+
+/// What the copy engine moves through shared memory beside D, at D's extents.
+struct StagedRole {
+  int role = -1;
+  DataType type = DataType::bf16;
+  bool along_m = false, is_output = false;
+};
+/// An operand of D's extents, element size and order, which arrives where D will lie; and outputs of its extents and element
+/// size. By strides as declared.
+struct StagedRoles {
+  static constexpr int kMaxFurther = 2;
+  StagedRole tile;  ///< role −1 where there is none
+  std::array<StagedRole, kMaxFurther> further;
+  int further_count = 0;
+};
+StagedRoles staged_roles(const chain::FusionChain& chain);
 
 /// The product of these views, one a role (canonical axes). Axes of extent 1 get a stride that every path can take: theirs means
 /// nothing.
@@ -20,5 +36,8 @@ Problem problem_of(const ProductRoles& roles, const recipe::RoleView* views, int
 
 /// The views of all roles as declared, at an address that any path can take: what a plan is prepared for.
 std::vector<recipe::RoleView> declared_views(const chain::FusionChain& chain);
+
+/// rows × cols of a batch of these views; the stride of an axis of extent 1 is replaced.
+Matrix matrix_of(const recipe::RoleView& view, int element_bytes) noexcept;
 
 }  // namespace verglas::sm90

@@ -36,9 +36,7 @@ std::string constants_text(const KernelConfig& c) {
   add("bool", "A_K_MAJOR", c.a_major == Major::k);
   add("bool", "B_K_MAJOR", c.b_major == Major::k);
   add("int", "INPUT_BYTES", bytes_of(c.input));
-  add("int", "OUTPUT_BYTES", bytes_of(c.output));
-  add("bool", "OUTPUT_BF16", c.output == DataType::bf16);
-  if (bytes_of(c.output) == 1) fmt::format_to(std::back_inserter(out), "  using Output = {};\n", slot_name(c.output));
+  fmt::format_to(std::back_inserter(out), "  using Output = {};\n", slot_name(c.output));
   add("int", "A_PIECE", piece_bytes(c.a_path));
   add("int", "B_PIECE", piece_bytes(c.b_path));
   add("int", "D_PIECE", piece_bytes(c.d_path));
@@ -47,6 +45,12 @@ std::string constants_text(const KernelConfig& c) {
   add("bool", "PROMOTED", c.promoted);
   add("int", "REDUCTIONS", c.reductions);
   add("int", "COLUMN_REDUCTIONS", c.column_reductions);
+  add("int", "VECTORS", c.vectors);
+  add("bool", "HAS_D", c.has_d);
+  add("bool", "D_ALONG_M", c.d_along_m);
+  add("bool", "LOADS_TILE", c.loads_tile);
+  add("int", "FURTHER_OUTPUTS", c.further_outputs);
+  add("int", "FURTHER_BUFFERS", c.further_buffers);
   add("int", "GEMMS", c.gemms);
   add("int", "A_COUNT", c.a_count);
   add("int", "B_COUNT", c.b_count);

@@ -7,7 +7,7 @@ namespace verglas::sm90 {
 
 /// What a chain adds to the kernel's source. Both texts are CUDA C++ inside namespace vg.
 struct EpilogueText {
-  /// `struct EpilogueArguments { … };` alignment at most 16; its bytes follow Parameters in the parameter block.
+  /// `struct EpilogueArguments { … };` alignment at most 64; its bytes follow Parameters in the parameter block.
   std::string arguments = "struct EpilogueArguments {};";
   /// `struct Prologues` with a constructor from const EpilogueArguments& and members a and b, what happens to an element of that
   /// side on its way into the product: NoPrologue, or CONVERTS, the types Stored and Stage, and a call from the value of one to
@@ -15,14 +15,21 @@ struct EpilogueText {
   std::string prologues =
       "struct Prologues {\n  NoPrologue a, b;\n  VG_DEVICE explicit Prologues(const EpilogueArguments&) {}\n};";
   /// `struct Epilogue` with a constructor from (const Parameters&, const EpilogueArguments&) and what Drain calls, by all
-  /// threads of a warpgroup (epilogue.cuh): begin(const TilePiece&), for each row block begin_rows(), unit(float (&x)[GEMMS][8],
-  /// const Position&) for each of its units, end_rows(int block), then end(); and clear() where D has no element.
+  /// threads of a warpgroup (epilogue.cuh): load_ahead(const TilePiece&) before the products; begin(const TilePiece&) behind
+  /// them, for each row block begin_rows(), for each of its chunks begin_chunk(), unit(float (&x)[GEMMS][8], const Position&) for
+  /// each unit of it that meets D, end_chunk<UNITS>(int block, int first_unit); end_rows(int block), then end(); and clear()
+  /// where D has no element. With LOADS_TILE also map(int which, int width) and tile_batch(int), with FURTHER_OUTPUTS
+  /// store_further(bool leader, chunk, width, batch, row, col).
   std::string body =
       "struct Epilogue {\n"
       "  VG_DEVICE Epilogue(const Parameters&, const EpilogueArguments&) {}\n"
+      "  VG_DEVICE void load_ahead(const TilePiece&) {}\n"
       "  VG_DEVICE void begin(const TilePiece&) {}\n"
       "  VG_DEVICE void begin_rows() {}\n"
       "  VG_DEVICE void unit(float (&)[1][8], const Position&) {}\n"
+      "  VG_DEVICE void begin_chunk() {}\n"
+      "  template <int UNITS>\n"
+      "  VG_DEVICE void end_chunk(int, int) {}\n"
       "  VG_DEVICE void end_rows(int) {}\n"
       "  VG_DEVICE void end() {}\n"
       "  VG_DEVICE void clear() {}\n"

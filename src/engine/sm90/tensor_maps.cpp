@@ -133,6 +133,13 @@ Major major_of(const Matrix& x, std::int64_t rows, std::int64_t cols) {
   return x.row_stride == 1 || rows == 1 ? Major::mn : Major::k;
 }
 
+OutputFit fit_output(const Matrix& x, std::int64_t m, std::int64_t n, std::int64_t batches, int element_bytes) {
+  const Path along_n = best_path(x, true, m, n, batches, element_bytes);
+  if (along_n != Path::tma && element_bytes > 1 && best_path(x, false, m, n, batches, element_bytes) == Path::tma)
+    return {Path::tma, true};
+  return {along_n, false};
+}
+
 namespace {
 /// The one that asks less of an operand.
 Path harder(Path x, Path y) {
@@ -180,7 +187,10 @@ void fit_operands(KernelConfig& c, const Problem& p) {
   };
   fit(p.a, c.a_count, p.m, c.a_stored, c.a_major, c.a_turned, c.a_path);
   fit(p.b, c.b_count, p.n, c.b_stored, c.b_major, c.b_turned, c.b_path);
-  c.d_path = best_path(p.d, true, p.m, p.n, p.batches, out);
+  if (!c.has_d) return;
+  const OutputFit d = fit_output(p.d, p.m, p.n, p.batches, out);
+  c.d_path = d.path;
+  c.d_along_m = d.along_m;
 }
 
 MapRequest map_of_a(const KernelConfig& c, const Problem& p, std::size_t which) {
@@ -189,19 +199,27 @@ MapRequest map_of_a(const KernelConfig& c, const Problem& p, std::size_t which) 
 MapRequest map_of_b(const KernelConfig& c, const Problem& p, std::size_t which) {
   return map_of_input(c, p.b[which], c.b_major, c.block_n, p.n, p.k, p.batches);
 }
-std::int64_t mapped_columns(const KernelConfig& c, std::int64_t n) noexcept { return n - n % (16 / bytes_of(c.output)); }
-
-MapRequest map_of_d(const KernelConfig& c, const Problem& p, int width) {
+MapRequest map_of_chunks(const Matrix& x, DataType type, bool along_m, bool is_output, std::int64_t m, std::int64_t n,
+                         std::int64_t batches, int width) {
+  const int size = bytes_of(type), piece = 16 / size;
+  const std::int64_t lines = along_m ? m : n, inner = is_output ? std::max<std::int64_t>(1, lines - lines % piece) : lines;
+  const auto columns = static_cast<std::uint32_t>(width / size);
+  if (along_m)
+    return request(type, x.address, inner, n, x.col_stride, batches, x.batch_stride, static_cast<std::uint32_t>(128 / size),
+                   columns, cuda::CU_TENSOR_MAP_SWIZZLE_128B);
   const auto swizzle = width == 128  ? cuda::CU_TENSOR_MAP_SWIZZLE_128B
                        : width == 64 ? cuda::CU_TENSOR_MAP_SWIZZLE_64B
                                      : cuda::CU_TENSOR_MAP_SWIZZLE_32B;
-  return request(c.output, p.d.address, std::max<std::int64_t>(1, mapped_columns(c, p.n)), p.m, p.d.row_stride, p.batches,
-                 p.d.batch_stride, static_cast<std::uint32_t>(width / bytes_of(c.output)), 64, swizzle);
+  return request(type, x.address, inner, m, x.row_stride, batches, x.batch_stride, columns, 64, swizzle);
+}
+
+MapRequest map_of_d(const KernelConfig& c, const Problem& p, int width) {
+  return map_of_chunks(p.d, c.output, c.d_along_m, true, p.m, p.n, p.batches, width);
 }
 
 bool stores_width(const KernelConfig& c, int width) noexcept {
   const int bytes = c.block_n * bytes_of(c.output);
-  return c.d_path == Path::tma && (width == 128 ? bytes >= 128 : bytes % (2 * width) >= width);
+  return c.has_d && c.d_path == Path::tma && (width == 128 ? bytes >= 128 : bytes % (2 * width) >= width);
 }
 
 int raster_group(const KernelConfig& c, int sm_count) noexcept {
@@ -224,7 +242,6 @@ ParameterBlock make_block(const KernelConfig& c, const Problem& p, int group, bo
   b.batches = static_cast<std::int32_t>(p.batches);
   b.k_blocks =
       static_cast<std::int32_t>(std::max<std::int64_t>(1, ceil_div(p.k, block_k(c) * c.split)));  // k = 0: one block of zeros
-  b.d_columns = static_cast<std::int32_t>(mapped_columns(c, p.n));
   if (p.k == 0) b.k_first = 1 << 30;
   const std::int64_t a_rows = c.a_path == Path::tma ? c.a_count * rows_in_a_stage(c.a_major, c.block_m, p.m) : 0;
   const std::int64_t b_rows = c.b_path == Path::tma ? c.b_count * rows_in_a_stage(c.b_major, c.block_n, p.n) : 0;

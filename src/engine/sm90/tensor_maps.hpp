@@ -45,13 +45,21 @@ Path best_path(const Matrix& x, bool contiguous_is_cols, std::int64_t rows, std:
                int element_bytes);
 /// The dimension of A or B along which it is contiguous; k where both or neither is.
 Major major_of(const Matrix& x, std::int64_t rows, std::int64_t cols);
+/// How an output travels: by the copy engine along N or along M, or in pieces along N.
+struct OutputFit {
+  Path path = Path::tma;
+  bool along_m = false;
+};
+OutputFit fit_output(const Matrix& x, std::int64_t m, std::int64_t n, std::int64_t batches, int element_bytes);
 /// Sets majors and paths of a configuration to what the problem's strides ask for.
 void fit_operands(KernelConfig& config, const Problem& problem);
 
 MapRequest map_of_a(const KernelConfig& config, const Problem& problem, std::size_t which = 0);
 MapRequest map_of_b(const KernelConfig& config, const Problem& problem, std::size_t which = 0);
-/// Columns of D that the copy engine stores: whole pieces of 16 bytes, since it clips a store at those and not at elements.
-std::int64_t mapped_columns(const KernelConfig& config, std::int64_t n) noexcept;
+/// D, or what is staged like it: boxes of 64 rows by `width` = 128, 64 or 32 bytes of columns, as staging.cuh lays them out. An
+/// output ends at its last whole 16 bytes along a line, since the copy engine clips a store at those and not at elements.
+MapRequest map_of_chunks(const Matrix& x, DataType type, bool along_m, bool is_output, std::int64_t m, std::int64_t n,
+                         std::int64_t batches, int width);
 /// `width`: 128, 64 or 32 bytes a row of the box.
 MapRequest map_of_d(const KernelConfig& config, const Problem& problem, int width);
 /// True where the drain of this configuration stores boxes of that width.

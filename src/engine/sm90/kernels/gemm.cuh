@@ -21,13 +21,14 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
     if (p.tiles != 0) {  // else nobody made the maps
       for (int i = 0; i < (L::A_COPIED ? 0 : C::A_COUNT); ++i) prefetch_map(&p.a[i]);
       for (int i = 0; i < (L::B_COPIED ? 0 : C::B_COUNT); ++i) prefetch_map(&p.b[i]);
-      if (C::D_PIECE == 0) prefetch_map(&p.d);
+      if (C::HAS_D && C::D_PIECE == 0) prefetch_map(&p.d);
     }
     for (int s = 0; s < C::STAGES; ++s) {
       barrier_init(L::full(smem, s), L::FULL_ARRIVALS);
       barrier_init(L::empty(smem, s), L::EMPTY_ARRIVALS);
     }
     for (int c = 0; c < 2; ++c) barrier_init(L::order(smem, c), 4);
+    for (int i = 0; i < L::LOADED_BARRIERS; ++i) barrier_init(smem + L::LOADED + 8 * i, 1);
     for (int c = 0; c < (C::SPLIT > 1 ? C::CONSUMERS : 0); ++c) {
       barrier_init(L::landed(smem, c), 1);
       barrier_init(L::read(smem, c), 4);
@@ -68,6 +69,14 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
   for (; t < p.tiles; t += step * (C::PINGPONG ? 2 : 1)) {
     const Tile tile = tile_at(p, t);
     const int share = C::PINGPONG ? 0 : consumer, first_row_block = share * L::M_BLOCKS;
+    const TilePiece piece{tile.batch,
+                          tile.m * (C::PINGPONG ? 1 : C::CONSUMERS) + share,
+                          tile.n,
+                          tile.m * C::BLOCK_M + 64 * first_row_block,
+                          tile.n * C::BLOCK_N,
+                          consumer,
+                          smem + L::SCRATCH + consumer * L::SCRATCH_BYTES};
+    epilogue.load_ahead(piece);
     typename Wgmma::Accumulator acc[C::GEMMS][L::M_BLOCKS][C::BLOCK_N / 2];
     if constexpr (C::PINGPONG) {
       // Needed for right results, not for speed: a parity cannot tell phase n from n + 2, so a consumer may wait for its stages
@@ -75,18 +84,21 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
       barrier_wait(L::order(smem, consumer), turn);
       turn ^= 1;
     }
+    // A few k-blocks in, the stores of the tile before have read what they store.
+    const int load_at = p.k_blocks < 3 ? p.k_blocks - 1 : 2;
+    const auto on_block = [&](int k_block) {
+      if (C::LOADS_TILE && k_block == load_at && split.drains()) drain.load_ahead(epilogue, piece);
+    };
     if constexpr (C::PROMOTED) {
-      multiply_tile_promoted<C, Wgmma>(acc, smem, ring, p.k_blocks, first_row_block);
+      multiply_tile_promoted<C, Wgmma>(acc, smem, ring, p.k_blocks, first_row_block, on_block);
     } else {
-      multiply_tile<C, Wgmma>(acc, smem, ring, p.k_blocks, first_row_block, [&] {
+      multiply_tile<C, Wgmma>(acc, smem, ring, p.k_blocks, first_row_block, on_block, [&] {
         if (C::PINGPONG && threadIdx.x % 32 == 0) barrier_arrive(L::order(smem, consumer ^ 1));
       });
     }
     if constexpr (C::PINGPONG) ring.skip(p.k_blocks);
     if (!split.join(acc)) continue;
-    drain(acc, epilogue,
-          {tile.batch, tile.m * (C::PINGPONG ? 1 : C::CONSUMERS) + share, tile.n, tile.m * C::BLOCK_M + 64 * first_row_block,
-           tile.n * C::BLOCK_N, consumer, smem + L::SCRATCH + consumer * L::SCRATCH_BYTES});
+    drain(acc, epilogue, piece);
     split.release();
   }
   if (p.tiles == 0 && consumer == 0 && blockIdx.x == 0) epilogue.clear();

@@ -6,10 +6,11 @@ namespace vg {
 /// Shared memory of one block, from the constants of a flavor. The same sums stand in configuration.cpp (`smem_bytes`).
 ///
 ///   0                          STAGES x [ each A: BLOCK_M lines of 128 bytes | each B: lines of 128 bytes ], 128B swizzle
-///   STAGES * STAGE_BYTES       staging of D: STORERS x STORE_BUFFERS chunks of 64 rows
+///   STAGES * STAGE_BYTES       CONSUMERS x staging: STORE_BUFFERS chunks of D, FURTHER_BUFFERS of each further output
 ///   LANDING                    CONSUMERS x (SPLIT - 1) x sums of another block
 ///   BARRIERS                   full[STAGES], empty[STAGES], order[2], landed[CONSUMERS], read[CONSUMERS]
-///   SCRATCH                    CONSUMERS x words of the reductions
+///   LOADED                     more of them: loaded[CONSUMERS][STORE_BUFFERS]
+///   SCRATCH                    CONSUMERS x words of the reductions and of operands along n
 template <class C>
 struct Layout {
   static constexpr int LINE = 128;  // bytes; one k-block of a row, or 64 elements along MN
@@ -23,21 +24,22 @@ struct Layout {
   static constexpr int STAGE_BYTES = ALL_A_BYTES + C::B_COUNT * B_BYTES;
 
   static constexpr int CHUNK_BYTES = 64 * LINE;
-  static constexpr int ROW_BYTES = C::BLOCK_N * C::OUTPUT_BYTES;  // of a tile of D
-  static constexpr int FULL_CHUNKS = ROW_BYTES / LINE;            // 128 bytes a row
-  static constexpr int HALF = ROW_BYTES % LINE / 64;              // then one of 64 and one of 32
+  static constexpr int ROW_BYTES = C::BLOCK_N * C::Output::BYTES;  // of a tile of D
+  static constexpr int FULL_CHUNKS = ROW_BYTES / LINE;             // 128 bytes a row
+  static constexpr int HALF = ROW_BYTES % LINE / 64;               // then one of 64 and one of 32
   static constexpr int QUARTER = ROW_BYTES % 64 / 32;
   static_assert(ROW_BYTES % 32 == 0);
   static constexpr int CHUNKS = FULL_CHUNKS + HALF + QUARTER;  // of one row block
-  static constexpr bool WHOLE_TILE_STAGED = C::STORE_BUFFERS >= CHUNKS * M_BLOCKS;
   static constexpr int STAGING = STAGE_BYTES * C::STAGES;
-  static constexpr int STAGING_BYTES = C::CONSUMERS * C::STORE_BUFFERS * CHUNK_BYTES;
+  static constexpr int STAGING_OF_CONSUMER = (C::STORE_BUFFERS + C::FURTHER_OUTPUTS * C::FURTHER_BUFFERS) * CHUNK_BYTES;
   static constexpr int SUMS_BYTES = C::GEMMS * M_BLOCKS * 64 * C::BLOCK_N * 4;  // of a consumer
-  static constexpr int LANDING = STAGING + STAGING_BYTES, LANDING_BYTES = (C::SPLIT - 1) * SUMS_BYTES;
+  static constexpr int LANDING = STAGING + C::CONSUMERS * STAGING_OF_CONSUMER, LANDING_BYTES = (C::SPLIT - 1) * SUMS_BYTES;
   static constexpr int BARRIERS = LANDING + C::CONSUMERS * LANDING_BYTES;
-  static constexpr int SCRATCH = BARRIERS + 8 * (2 * C::STAGES + 2 + (C::SPLIT > 1 ? 2 * C::CONSUMERS : 0));
+  static constexpr int LOADED = BARRIERS + 8 * (2 * C::STAGES + 2 + (C::SPLIT > 1 ? 2 * C::CONSUMERS : 0));
+  static constexpr int LOADED_BARRIERS = C::LOADS_TILE ? C::CONSUMERS * C::STORE_BUFFERS : 0;
+  static constexpr int SCRATCH = LOADED + 8 * LOADED_BARRIERS;
   static constexpr int SCRATCH_BYTES =
-      C::REDUCTIONS == 0 ? 0 : 4 * (C::COLUMN_REDUCTIONS * 4 * C::BLOCK_N + 8 * C::REDUCTIONS);  // a consumer
+      4 * ((C::COLUMN_REDUCTIONS * 4 + C::VECTORS) * C::BLOCK_N + 8 * C::REDUCTIONS);  // a consumer
   static constexpr int SMEM_BYTES = SCRATCH + C::CONSUMERS * SCRATCH_BYTES;
 
   static constexpr int THREADS = 128 * (C::CONSUMERS + 1);

@@ -6,15 +6,16 @@ namespace vg {
 
 /// The same with each k-block summed apart and added in fp32: what the tensor cores keep of an fp8 sum is 14 bits of its largest
 /// term. One set of temporaries, WIDTH columns at a time, and no product in flight while it is added: the other consumer's are.
-template <class C, class Wgmma>
+template <class C, class Wgmma, class OnBlock>
 VG_DEVICE void multiply_tile_promoted(float (&acc)[C::GEMMS][Layout<C>::M_BLOCKS][C::BLOCK_N / 2], uint32 smem,
-                                      Ring<C::STAGES>& ring, int k_blocks, int first_row_block) {
+                                      Ring<C::STAGES>& ring, int k_blocks, int first_row_block, OnBlock on_block) {
   using L = Layout<C>;
   constexpr int PARTS = C::BLOCK_N / Wgmma::WIDTH, PRODUCTS = C::GEMMS * L::M_BLOCKS * PARTS, REGISTERS = Wgmma::WIDTH / 2;
 #pragma unroll
   for (int i = 0; i < PRODUCTS * REGISTERS; ++i)
     acc[i / REGISTERS / PARTS / L::M_BLOCKS][i / REGISTERS / PARTS % L::M_BLOCKS][i % (PARTS * REGISTERS)] = 0.0f;
   for (int k_block = 0; k_block < k_blocks; ++k_block) {
+    on_block(k_block);
     barrier_wait(L::full(smem, ring.stage), ring.phase);
     const uint32 stage = smem + ring.stage * L::STAGE_BYTES;
 #pragma unroll
@@ -39,10 +40,10 @@ VG_DEVICE void multiply_tile_promoted(float (&acc)[C::GEMMS][Layout<C>::M_BLOCKS
 ///   acc   of each product M_BLOCKS row blocks of 64 by BLOCK_N; register i of thread t (w = t / 32, l = t % 32) holds
 ///         row 16w + l/4 + 8(i/2 % 2), column 8(i/4) + 2(l % 4) + i%2
 /// The newest stage stays in flight: stage s is released once the products of stage s + 1 have been issued and those of s are
-/// done.
-template <class C, class Wgmma, class OnIssued>
+/// done. `on_block` runs when the products of a k-block have been issued, `on_issued` when all have.
+template <class C, class Wgmma, class OnBlock, class OnIssued>
 VG_DEVICE void multiply_tile(typename Wgmma::Accumulator (&acc)[C::GEMMS][Layout<C>::M_BLOCKS][C::BLOCK_N / 2], uint32 smem,
-                             Ring<C::STAGES>& ring, int k_blocks, int first_row_block, OnIssued on_issued) {
+                             Ring<C::STAGES>& ring, int k_blocks, int first_row_block, OnBlock on_block, OnIssued on_issued) {
   using L = Layout<C>;
   const bool arriving = threadIdx.x % 32 == 0;
   int previous = 0;
@@ -59,6 +60,7 @@ VG_DEVICE void multiply_tile(typename Wgmma::Accumulator (&acc)[C::GEMMS][Layout
 #pragma unroll
       for (int i = 0; i < L::M_BLOCKS; ++i) Wgmma::multiply(acc[g][i], a_matrix + i * (8192 >> 4), b_matrix, k_block != 0);
     }
+    on_block(k_block);
     if (k_block != 0) {
       wgmma_wait<C::GEMMS * L::M_BLOCKS>();
       if (arriving) barrier_arrive(L::empty(smem, previous));

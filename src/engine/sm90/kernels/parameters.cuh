@@ -28,7 +28,6 @@ struct alignas(64) Parameters {
   uint32 tiles, full_groups;             // groups of raster_group tiles of the fast dimension
   Divisor tiles_of_batch, tiles_of_group, group, last_group;
   int k_first;      // coordinate of the first k: beyond the maps when K = 0, so that every box is zeros and nothing is read
-  int d_columns;    // columns that the maps of D store; threads store the others
   int stage_bytes;  // that the copy engine brings into a stage: boxes are no taller than the operand
 };
 

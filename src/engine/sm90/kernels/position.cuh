@@ -3,13 +3,20 @@
 
 namespace vg {
 
+/// A unit's place in a staged chunk: lines of `width` bytes, first column.
+struct Place {
+  uint32 chunk;
+  int width, col;
+};
+
 /// Where the first of a thread's 8 values lies in D. A unit is 64 rows by 16 columns of one warpgroup:
 ///   x[0] x[1] at (row, col) (row, col + 1)             x[4] x[5] the same at col + 8
 ///   x[2] x[3] at (row + 8, col) (row + 8, col + 1)     x[6] x[7] the same at (row + 8, col + 8)
 /// Rows and columns may lie outside D: such values are computed and not stored.
 struct Position {
   int batch, row, col;
-  int block, unit;  // of the consumer's part of the tile: row block and column / 16
+  int block, unit;       // of the consumer's part of the tile: row block and column / 16
+  Place place, further;  // in the chunk of D, and in that of the first further output; the others follow FURTHER_BUFFERS apart
 };
 
 /// The part of a tile that one consumer drains, and its place among all parts.
@@ -17,7 +24,8 @@ struct TilePiece {
   int batch, m, n;  // in pieces
   int row, col;     // of its first element in D
   int consumer;
-  uint32 scratch;  // shared memory of this consumer's reductions: COLUMN_REDUCTIONS x 4 x BLOCK_N words, then 8 for each
+  uint32 scratch;  // shared memory of this consumer: COLUMN_REDUCTIONS x 4 x BLOCK_N words, then 8 for each reduction, then
+                   // VECTORS x BLOCK_N for operands that vary along n
 };
 
 }  // namespace vg

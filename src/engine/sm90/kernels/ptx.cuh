@@ -191,6 +191,23 @@ VG_DEVICE uint16 f16_bits(float f) {
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f));
   return h;
 }
+/// 2^x within two ulps; results below the normal range are 0.
+VG_DEVICE float exp2_approx(float x) {
+  float r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+/// The larger, the smaller; NaN where one is.
+VG_DEVICE float larger(float a, float b) {
+  float r;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+}
+VG_DEVICE float smaller(float a, float b) {
+  float r;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+}
 /// 1 / x within an ulp, for x that is not subnormal.
 VG_DEVICE float reciprocal(float x) {
   float r;
@@ -239,13 +256,38 @@ VG_DEVICE uint32 tf32_bits(uint32 f) {
   return t;
 }
 
-/// Four 8x8 matrices of 16-bit values; lane l gives the address of row l % 8 of matrix l / 8.
+/// Four 8x8 matrices of 16-bit values; lane l gives the address of line l % 8 of matrix l / 8. TRANSPOSED: a line is a column of
+/// what the lanes hold.
+template <bool TRANSPOSED>
 VG_DEVICE void store_matrices(uint32 address, uint32 a, uint32 b, uint32 c, uint32 d) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b), "r"(c), "r"(d)
-               : "memory");
+  if constexpr (TRANSPOSED) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b), "r"(c),
+                 "r"(d)
+                 : "memory");
+  } else {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b), "r"(c), "r"(d)
+                 : "memory");
+  }
 }
-VG_DEVICE void store_shared(uint32 address, float x, float y) {
+template <bool TRANSPOSED>
+VG_DEVICE void load_matrices(uint32 address, uint32 (&v)[4]) {
+  if constexpr (TRANSPOSED) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
+                 : "r"(address)
+                 : "memory");
+  } else {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
+                 : "r"(address)
+                 : "memory");
+  }
+}
+VG_DEVICE void store_pair(uint32 address, float x, float y) {
   asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y) : "memory");
+}
+VG_DEVICE void load_pair(uint32 address, float& x, float& y) {
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x), "=f"(y) : "r"(address) : "memory");
 }
 
 VG_DEVICE void store_float(uint32 address, float x) { asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(x) : "memory"); }

@@ -4,6 +4,8 @@
 
 namespace vg {
 
+VG_DEVICE Target target_of(const Aux& x) { return {const_cast<void*>(x.address), x.batch_stride, x.row_stride, x.col_stride}; }
+
 /// A reduction of one call. Partial results go to memory, one a piece; the piece that arrives last at its group's counter joins
 /// them in order of rank and writes the result. The counter wraps to zero there: no launch has to clear it, and every run gives
 /// the same bits.
@@ -41,11 +43,11 @@ struct MulNoZeros : Mul {
 };
 struct Max : Add {
   VG_DEVICE static float identity() { return __uint_as_float(0xff800000u); }
-  VG_DEVICE static float join(float a, float b) { return max_nan(a, b); }
+  VG_DEVICE static float join(float a, float b) { return larger(a, b); }
 };
 struct Min : Add {
   VG_DEVICE static float identity() { return __uint_as_float(0x7f800000u); }
-  VG_DEVICE static float join(float a, float b) { return min_nan(a, b); }
+  VG_DEVICE static float join(float a, float b) { return smaller(a, b); }
 };
 struct Amax : Max {
   VG_DEVICE static float identity() { return 0.0f; }
@@ -54,44 +56,82 @@ struct Amax : Max {
 
 VG_DEVICE float exchanged(float x, int lanes) { return __shfl_xor_sync(0xffffffffu, x, lanes); }
 
-/// A value of a unit, or the identity where it lies outside D.
-template <class Mode>
-VG_DEVICE float inside(float x, int i, const Parameters& p, const Position& at) {
-  const bool in = at.row + 8 * (i / 2 % 2) < p.m && at.col + 8 * (i / 4) + i % 2 < p.n;
-  return in ? Mode::element(x) : Mode::identity();
+/// The elements of a unit, the identity where they lie beyond the last row (ROWS) or column (COLS) of D. What is reduced over one
+/// axis alone need not care for the other: rows and columns outside have results that nobody writes.
+template <class Mode, bool ROWS, bool COLS>
+VG_DEVICE void elements_of(float (&x)[8], const float (&v)[8], const Parameters& p, const Position& at) {
+#pragma unroll
+  for (int i = 0; i < 8; ++i) x[i] = Mode::element(v[i]);
+  // Most units lie inside, as the whole warpgroup sees.
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
+  const bool rows = !ROWS || at.row - 16 * warp - lane / 4 + 64 <= p.m, cols = !COLS || at.col - lane % 4 * 2 + 16 <= p.n;
+  if (rows && cols) return;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const bool in = (!ROWS || at.row + 8 * (i / 2 % 2) < p.m) && (!COLS || at.col + 8 * (i / 4) + i % 2 < p.n);
+    x[i] = in ? x[i] : Mode::identity();
+  }
 }
 
 /// Over n: two running rows a thread.
 template <class Mode>
 VG_DEVICE void absorb_rows(float (&rows)[2], const float (&v)[8], const Parameters& p, const Position& at) {
-#pragma unroll
-  for (int i = 0; i < 8; ++i) rows[i / 2 % 2] = Mode::join(rows[i / 2 % 2], inside<Mode>(v[i], i, p, at));
+  float x[8];
+  elements_of<Mode, false, true>(x, v, p, at);
+  rows[0] = Mode::join(rows[0], Mode::join(Mode::join(x[0], x[1]), Mode::join(x[4], x[5])));
+  rows[1] = Mode::join(rows[1], Mode::join(Mode::join(x[2], x[3]), Mode::join(x[6], x[7])));
 }
 /// Over both: one running value a thread.
 template <class Mode>
 VG_DEVICE void absorb_all(float& all, const float (&v)[8], const Parameters& p, const Position& at) {
-#pragma unroll
-  for (int i = 0; i < 8; ++i) all = Mode::join(all, inside<Mode>(v[i], i, p, at));
+  float x[8];
+  elements_of<Mode, true, true>(x, v, p, at);
+  const float low = Mode::join(Mode::join(x[0], x[1]), Mode::join(x[2], x[3]));
+  all = Mode::join(all, Mode::join(low, Mode::join(Mode::join(x[4], x[5]), Mode::join(x[6], x[7]))));
 }
-/// Over m: 64 rows of 16 columns become 4 rows in shared memory, one a warp. Each exchange halves the columns a lane holds.
-template <class Mode, int BLOCK_N>
-VG_DEVICE void absorb_columns(uint32 scratch, const float (&v)[8], const Parameters& p, const Position& at) {
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
-  float c[4];
+/// Over m: the rows of a warp in four columns a unit; those of a chunk wait for fold_columns.
+template <class Mode, int COUNT>
+VG_DEVICE void absorb_columns(float (&columns)[COUNT], const float (&v)[8], const Parameters& p, const Position& at) {
+  float x[8];
+  elements_of<Mode, true, false>(x, v, p, at);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {  // columns 0, 1, 8, 9 of the lane's
-    const int x = i % 2 + i / 2 * 4;
-    c[i] = Mode::join(inside<Mode>(v[x], x, p, at), inside<Mode>(v[x + 2], x + 2, p, at));
+    const int j = i % 2 + i / 2 * 4;
+    columns[at.place.col / 16 * 4 + i] = Mode::join(x[j], x[j + 2]);
   }
-  const bool high = lane & 16, odd = lane & 8;
-  const float first = Mode::join(high ? c[2] : c[0], exchanged(high ? c[0] : c[2], 16));
-  const float second = Mode::join(high ? c[3] : c[1], exchanged(high ? c[1] : c[3], 16));
-  float x = Mode::join(odd ? second : first, exchanged(odd ? first : second, 8));
-  x = Mode::join(x, exchanged(x, 4));
-  if (lane & 4) return;
-  const uint32 to = scratch + 4 * (warp * BLOCK_N + 16 * at.unit + lane % 4 * 2 + (odd ? 1 : 0) + (high ? 8 : 0));
-  if (at.block != 0) x = Mode::join(load_float(to), x);
-  store_float(to, x);
+}
+/// Lanes that hold parts of the same COUNT columns exchange halves: each is left with half of them.
+template <class Mode, int COUNT, int LANES>
+VG_DEVICE void halve(float (&c)[COUNT < 2 ? 1 : COUNT / 2], const float (&from)[COUNT], int& column) {
+  if constexpr (COUNT == 1) {
+    c[0] = Mode::join(from[0], exchanged(from[0], LANES));
+  } else {
+    constexpr int LEFT = COUNT / 2;
+    const bool high = threadIdx.x & LANES;
+#pragma unroll
+    for (int i = 0; i < LEFT; ++i)
+      c[i] = Mode::join(high ? from[i + LEFT] : from[i], exchanged(high ? from[i] : from[i + LEFT], LANES));
+    if (high) column += LEFT / 4 * 16 + LEFT / 2 % 2 * 8 + LEFT % 2;  // the first of the upper half
+  }
+}
+/// The columns of a chunk into shared memory, as four rows, one a warp. UNITS: 1, 2, 4 or 8, the first is number `unit`.
+template <class Mode, int BLOCK_N, int UNITS, int ALL>
+VG_DEVICE void fold_columns(uint32 scratch, const float (&columns)[ALL], int block, int unit) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
+  constexpr int COUNT = 4 * UNITS, LEFT = UNITS < 4 ? 1 : UNITS / 2;
+  float all[COUNT], half[COUNT / 2], quarter[COUNT / 4], c[LEFT];
+#pragma unroll
+  for (int i = 0; i < COUNT; ++i) all[i] = columns[i];
+  int column = lane % 4 * 2;
+  halve<Mode, COUNT, 16>(half, all, column);
+  halve<Mode, COUNT / 2, 8>(quarter, half, column);
+  halve<Mode, COUNT / 4, 4>(c, quarter, column);
+  if (UNITS == 1 && lane & 4) return;  // the last exchange made twins
+#pragma unroll
+  for (int i = 0; i < LEFT; ++i) {
+    const uint32 to = scratch + 4 * (warp * BLOCK_N + 16 * unit + column + i / 2 * 8 + i % 2);
+    store_float(to, block == 0 ? c[i] : Mode::join(load_float(to), c[i]));
+  }
 }
 
 /// The group of a piece, its rank in it, and how many arrive there.

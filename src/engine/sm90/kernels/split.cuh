@@ -23,6 +23,8 @@ class Split {
     if (rank_ != 0 && phase_ != 0xffffffffu) barrier_wait(read_, phase_);
   }
 
+  VG_DEVICE bool drains() const { return rank_ == 0; }
+
   /// True for the block that drains the tile.
   template <class A>
   VG_DEVICE bool join(A (&acc)[C::GEMMS][L::M_BLOCKS][C::BLOCK_N / 2]) {
@@ -81,6 +83,7 @@ class Split {
 /// One block a tile.
 struct Whole {
   VG_DEVICE Whole(uint32, int) {}
+  VG_DEVICE bool drains() const { return true; }
   template <class Accumulators>
   VG_DEVICE bool join(Accumulators&) {
     return true;

@@ -132,6 +132,48 @@ TEST_F(Sm90Launch, RebuildsTheBlockForOtherExtentsBatchIncluded) {
   EXPECT_GT(driver.map_encodes(), 0);
 }
 
+// What the copy engine moves beside D is held to what D is held to.
+TEST_F(Sm90Launch, MovesAnOperandAndASecondOutputByMaps) {
+  constexpr std::size_t kArguments = sm90::kEpilogueOffset + 2 * 3 * 128;
+  nvrtc.set_parameter_bytes(static_cast<int>(kArguments + 2 * 32));
+  Graph g;
+  const Tensor a = g.tensor({.name = "a", .dim = {kM, kK}, .stride = {kK, 1}});
+  const Tensor b = g.tensor({.name = "b", .dim = {kK, kN}, .stride = {1, kK}});
+  const Tensor residual = g.tensor({.name = "residual", .dim = {kM, kN}, .stride = {kN, 1}});
+  Tensor h = g.add(g.matmul(a, b), residual).set_output(true);
+  g.relu(h).set_output(true);
+  const CompiledPlan p = g.compile({.device = kGpu, .deselect_engines = {"cpu"}});
+  const auto call = [&](std::uintptr_t base, std::int64_t pitch) {
+    return std::vector<TensorView>{TensorView::dense(at(base), DataType::bf16, {kM, kK}, kGpu),
+                                   TensorView::strided(at(base + 64), DataType::bf16, {kK, kN}, {1, kK}, kGpu),
+                                   TensorView::strided(at(base + 128), DataType::bf16, {kM, kN}, {pitch, 1}, kGpu),
+                                   TensorView::dense(at(base + 192), DataType::bf16, {kM, kN}, kGpu),
+                                   TensorView::dense(at(base + 256), DataType::bf16, {kM, kN}, kGpu)};
+  };
+  const auto maps_of_launch = [&] {
+    std::array<cuda::CUtensorMap, 6> maps;
+    std::memcpy(&maps, driver.launches().back().parameters.data() + sm90::kEpilogueOffset, sizeof maps);
+    return maps;
+  };
+  for (const std::uintptr_t base : {1, 2, 300})
+    for (const std::int64_t pitch : {kN, kN + 8}) {
+      const Status s = p.execute(call(base, pitch));
+      ASSERT_TRUE(s.ok()) << p.explain(s, call(base, pitch)).what();
+      const auto maps = maps_of_launch();
+      EXPECT_EQ(record_of(maps[0]).address, reinterpret_cast<std::uint64_t>(at(base + 128)));
+      EXPECT_EQ(record_of(maps[0]).strides[0], static_cast<std::uint64_t>(2 * pitch));
+      EXPECT_EQ(record_of(maps[3]).address, reinterpret_cast<std::uint64_t>(at(base + 256)));
+    }
+  auto transposed = call(1, kN);
+  transposed[2].stride = {1, kM};
+  EXPECT_EQ(p.explain(p.execute(transposed), transposed).rule(), "call.major");
+  const auto odd = call(1, kN + 1);
+  EXPECT_EQ(p.explain(p.execute(odd), odd).rule(), "call.outer_stride");
+  auto shifted = call(1, kN);
+  shifted[2].data = static_cast<char*>(shifted[2].data) + 8;
+  EXPECT_EQ(p.explain(p.execute(shifted), shifted).rule(), "call.alignment");
+}
+
 TEST_F(Sm90Launch, LaunchesOnTheStreamOfTheCall) {
   const CompiledPlan p = plan();
   cuda::CUstream stream = nullptr;
@@ -545,6 +587,13 @@ TEST_F(Sm90Launch, DeclinesWhatTheKernelDoesNotServeByRule) {
               auto [a, b] = operands(g);
               Tensor sum = g.reduction(g.matmul(a, b), ReductionMode::add);
               sum.set_output(true).set_dim({64, 1}).set_data_type(DataType::fp32);
+            }),
+            "claimed");
+  EXPECT_EQ(decline_of([&](Graph& g) {
+              auto [a, b] = operands(g);
+              const Tensor c = g.matmul(a, b).set_output(true);
+              for (int i = 0; i < 9; ++i)
+                g.reduction(c, ReductionMode::add).set_output(true).set_dim({64, 1}).set_data_type(DataType::fp32);
             }),
             "sm90.epilogue");
   EXPECT_EQ(decline_of([&](Graph& g) {
