@@ -39,17 +39,24 @@ ProductRoles product_roles(const chain::FusionChain& c) noexcept {
 
 Problem problem_of(const ProductRoles& r, const recipe::RoleView* views, int input_bytes, int output_bytes) noexcept {
   Problem p;
-  p.m = views[r.a[0]].extent[1];
-  p.n = views[r.b[0]].extent[1];
-  const auto batch = [&](int role) {
-    if (views[role].extent[0] != 1) p.batches = views[role].extent[0];
-  };
-  std::for_each_n(r.a.begin(), r.a_count, batch);
-  std::for_each_n(r.b.begin(), r.b_count, batch);
+  if (r.d >= 0) {
+    const recipe::RoleView& d = views[r.d];
+    p.batches = d.extent[0];
+    p.m = d.extent[1];
+    p.n = d.extent[2];
+    p.d = matrix_of(d, output_bytes);
+  } else {
+    p.m = views[r.a[0]].extent[1];
+    p.n = views[r.b[0]].extent[1];
+    const auto batch = [&](int role) {
+      if (views[role].extent[0] != 1) p.batches = views[role].extent[0];
+    };
+    std::for_each_n(r.a.begin(), r.a_count, batch);
+    std::for_each_n(r.b.begin(), r.b_count, batch);
+  }
   p.k = views[r.a[0]].extent[2];
   for (std::size_t i = 0; i < static_cast<std::size_t>(r.a_count); ++i) p.a[i] = matrix_of(views[r.a[i]], input_bytes);
   for (std::size_t i = 0; i < static_cast<std::size_t>(r.b_count); ++i) p.b[i] = matrix_of(views[r.b[i]], input_bytes);
-  if (r.d >= 0) p.d = matrix_of(views[r.d], output_bytes);
   return p;
 }
 
