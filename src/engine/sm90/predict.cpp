@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/sm90/problem.hpp"
+
 namespace verglas::sm90 {
 namespace {
 
@@ -20,7 +22,7 @@ constexpr double kLastStoreBytes = 40;  ///< per cycle: what the last tile of ea
 /// What power leaves of the clock when tensor cores are busy that share of the time.
 double clock_at(double util) { return std::max(1.34e9, 1.85e9 - 0.84e9 * std::max(0.0, util - 0.3)); }
 
-/// Cycles of a warpgroup for one step on a unit: measured on chains of one step, and guessed by kind.
+/// Cycles of a warpgroup for one step on a unit: measured on a few chains, and guessed by kind.
 double cycles_of(PointwiseMode mode) {
   using enum PointwiseMode;
   switch (mode) {
@@ -36,8 +38,10 @@ double cycles_of(PointwiseMode mode) {
     case leaky_relu:
     case relu_bwd:
     case leaky_relu_bwd: return 15;
-    case gelu:
-    case gelu_bwd:
+    case exp:
+    case sigmoid:
+    case swish:
+    case gelu_approx_tanh: return 170;
     case erf:
     case pow:
     case tan: return 600;
@@ -48,13 +52,14 @@ double cycles_of(PointwiseMode mode) {
 }  // namespace
 
 double drain_of(const chain::FusionChain& c) {
+  const StagedRoles staged = staged_roles(c);
   double cycles = 0;
   for (const chain::Step& s : c.steps) cycles += cycles_of(s.mode);
   for (const chain::Value& v : c.values)
-    if (v.kind == chain::ValueKind::aux) cycles += v.varies[1] && v.varies[2] ? 250 : 40;
-  cycles += 400.0 * static_cast<double>(std::max<std::size_t>(1, c.stores.size()) - 1) +
-            60.0 * static_cast<double>(c.reductions.size());
-  return cycles;
+    if (v.kind == chain::ValueKind::aux) cycles += !v.varies[1] || !v.varies[2] || v.source == staged.tile.role ? 60 : 250;
+  const auto further = static_cast<double>(std::max<std::size_t>(1, c.stores.size()) - 1);
+  cycles += 120.0 * staged.further_count + 400.0 * (further - staged.further_count);
+  return cycles + 250.0 * static_cast<double>(c.reductions.size());
 }
 
 double predict_seconds(const KernelConfig& c, const std::array<std::int64_t, 4>& extents, int sm_count, double drain) {
@@ -76,7 +81,9 @@ double predict_seconds(const KernelConfig& c, const std::array<std::int64_t, 4>&
                               drain * values / (64 * 16) +
                               (c.split > 1 ? kJoinCycles + kJoinCyclesPerValue * values * c.gemms : 0);
   // Ping-pong: one consumer drains while the other multiplies, so a tile takes the longer of both; the last drain is seen.
-  const double cycles = pingpong ? waves * std::max(tile_cycles, (tile_cycles + drain_cycles) / 2) + drain_cycles
+  // Of what a chain adds a fifth is seen all the same, and all of what is copied beside D.
+  const double seen = (c.loads_tile || c.further_outputs > 0 ? 1.0 : 0.2) * drain * values / (64 * 16);
+  const double cycles = pingpong ? waves * (std::max(tile_cycles, (tile_cycles + drain_cycles) / 2) + seen) + drain_cycles
                                  : waves * (tile_cycles + drain_cycles);
   const double last_store = std::min(m, 1.0 * c.block_m) * std::min(n, 1.0 * c.block_n) * bytes_of(c.output) / kLastStoreBytes;
 
@@ -84,7 +91,8 @@ double predict_seconds(const KernelConfig& c, const std::array<std::int64_t, 4>&
   const double util = std::min(1.0, useful / (cycles + 4500));
   // Tiles that read much for what they multiply draw power, which takes it from the clock.
   const double per_flop = 2.0 * (1.0 * c.a_count / c.block_n + 1.0 * c.b_count / c.block_m) / (2.0 * c.gemms);
-  const double clock = clock_at(util) / (per_flop > 0.014 ? 1.05 : 1.0) / (c.block_n <= 64 ? 1.02 : 1.0);
+  const double power = 1 + std::clamp(10 * (per_flop - 0.0117), 0.0, 0.05);
+  const double clock = clock_at(util) / power / (c.block_n <= 64 ? 1.02 : 1.0);
   const double copied = c.a_path == Path::tma && c.b_path == Path::tma ? 1.0 : 2.5;  // pieces are moved by threads
   const double tensor = (cycles + last_store) / clock * copied;
 
