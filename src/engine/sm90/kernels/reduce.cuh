@@ -210,21 +210,32 @@ struct Reducer {
     r.out[(BATCHES ? 0 : batch * r.batch_stride) + (ROWS ? 0 : row * r.row_stride) + (COLS ? 0 : col * r.col_stride)] =
         Mode::finish(x, r.count);
   }
+  /// `count` partials in order, `step` apart. Loads go eight at a time: one by one each waits for the one before.
+  VG_DEVICE static float joined(const float* from, int step, int count) {
+    float x = Mode::identity();
+    for (int first = 0; first < count; first += 8) {
+      float next[8];
+#pragma unroll
+      for (int i = 0; i < 8; ++i)
+        next[i] = first + i < count ? load_l2(from + static_cast<int64>(first + i) * step) : Mode::identity();
+#pragma unroll
+      for (int i = 0; i < 8; ++i) x = Mode::join(x, next[i]);
+    }
+    return x;
+  }
   /// By the warpgroup of the last piece.
   VG_DEVICE static void finish(const Reduction& r, const Parameters& p, const TilePiece& t, uint32 words) {
     const Group g = group_of<C, ROWS, COLS, BATCHES>(p, t);
     const float* from = r.partials + static_cast<int64>(g.group) * g.arrivals * LENGTH;
     const int thread = static_cast<int>(threadIdx.x) % 128;
     if constexpr (ROWS && COLS) {
-      float x = Mode::identity();
-      for (int i = thread; i < g.arrivals; i += 128) x = Mode::join(x, load_l2(from + i));
+      float x = joined(from + thread, 128, (g.arrivals - thread + 127) / 128);
       fold_warp(x, words);
       consumer_sync(t.consumer);
       if (thread == 0) write(r, t.batch, 0, 0, folded(words));
     } else {
       for (int e = thread; e < LENGTH; e += 128) {
-        float x = Mode::identity();
-        for (int i = 0; i < g.arrivals; ++i) x = Mode::join(x, load_l2(from + static_cast<int64>(i) * LENGTH + e));
+        const float x = joined(from + e, LENGTH, g.arrivals);
         const int at = (ROWS ? t.col : t.row) + e;
         if (at < (ROWS ? p.n : p.m)) write(r, t.batch, at, at, x);
       }
