@@ -82,7 +82,7 @@ std::vector<NamedChain> chains() {
        [](Graph& g, Tensor, Tensor c) {
          g.add(c, aux(g, {kN, kN}, DataType::fp32)).set_output(true).set_data_type(DataType::fp32);
        }},
-      {"operands_read_by_threads", 6,
+      {"operands_read_by_threads", 4,
        [](Graph& g, Tensor, Tensor c) {
          Tensor h = g.mul(g.add(c, aux(g, {kN, kN})), aux(g, {kN, kN}));
          g.relu(h).set_output(true);

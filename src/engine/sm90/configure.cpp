@@ -123,6 +123,10 @@ KernelConfig configuration_of(const chain::FusionChain& chain, const Knobs& knob
 std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) {
   std::vector<std::pair<double, Knobs>> ranked;
   const chain::FusionChain turned = exchanged(c);
+  const int staged = staged_roles(c).tile.role;
+  const bool by_threads = std::any_of(c.values.begin(), c.values.end(), [&](const chain::Value& v) {
+    return v.kind == chain::ValueKind::aux && v.varies[1] && v.varies[2] && v.source != staged;
+  });
   for (const Shape& s : family_of(c, sm_count))
     for (const bool programmatic : {false, true}) {
       Knobs knobs = knobs_of(s, programmatic);
@@ -133,8 +137,8 @@ std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) 
       // 176 accumulators leave no registers for addresses: the drain by single elements spills there.
       if (s.pingpong && results_of(k) > 128 && k.d_path != Path::tma) continue;
       if (results_of(k) > 176 && k.d_along_m && bytes_of(k.output) == 4) continue;
-      // Nor for a second output or a reduction.
-      if (results_of(k) > 128 && (c.stores.size() > 1 || !c.reductions.empty())) continue;
+      // Nor for a second output or a reduction; and an operand of D's size that threads read takes long to compile there.
+      if (results_of(k) > 128 && (c.stores.size() > 1 || !c.reductions.empty() || by_threads)) continue;
       ranked.emplace_back(predict_seconds(k, (s.exchanged ? turned : c).declared, sm_count, drain_of(c)), std::move(knobs));
     }
   std::stable_sort(ranked.begin(), ranked.end(), [](const auto& x, const auto& y) { return x.first < y.first; });
