@@ -160,6 +160,12 @@ def test_the_gradient_of_alpha_as_an_array():
             np.testing.assert_allclose(g, w, rtol=1e-4, atol=1e-3)
 
 
+def test_alpha_may_be_a_constant_of_the_program():
+    a, b = map(jnp.asarray, operands())
+    f = jax.jit(lambda a: ops.gemm_swiglu_jax_forward(a, b, jnp.float32(2), c_dtype=F32)[0].sum())
+    np.testing.assert_array_equal(jax.grad(f)(a), 2 * np.broadcast_to(np.asarray(b).sum(0), a.shape))
+
+
 def test_there_is_no_gradient_but_the_documented_ones():
     a, b = map(jnp.asarray, operands())
     with pytest.raises(Exception, match="differentiat"):

@@ -25,7 +25,7 @@ _ROPE = "gemm_proj_rope_mxfp8"
 def _register() -> None:
     targets = _verglas.xla_targets()
     if targets is None:
-        raise ImportError("this build of verglas knows nothing of XLA: build it where jax>=0.5 is installed")
+        raise ImportError("this build of verglas knows nothing of XLA: build it where jaxlib is installed")
     for platform, handlers in targets.items():
         jax.ffi.register_ffi_target(_TARGET, handlers, platform=platform)
     jax.tree_util.register_pytree_node(
@@ -238,7 +238,7 @@ def _differentiable(name: str, outputs: tuple[str, str], backward: Backward) -> 
             full = {**all_of, **chosen}
             found = backward(full, options, first, gradients)
             if not scaled:
-                found |= _of_product(found["x"], full)
+                found |= _of_product(found["x"], full, "alpha" in chosen)
             return ({place: found[place].astype(t.dtype).reshape(t.shape) for place, t in chosen.items()},)
 
         if not chosen:
@@ -250,11 +250,11 @@ def _differentiable(name: str, outputs: tuple[str, str], backward: Backward) -> 
     return by_name(use)
 
 
-def _of_product(of_x: Any, of: dict[str, Any]) -> dict[str, Any]:
+def _of_product(of_x: Any, of: dict[str, Any], with_alpha: bool) -> dict[str, Any]:
     """Gradients of x = alpha · a · bᵀ, in fp32."""
     a, b = of["a"].astype(jnp.float32), of["b"].astype(jnp.float32)
     found = {"a": jnp.einsum("mnl,nkl->mkl", of["alpha"] * of_x, b), "b": jnp.einsum("mnl,mkl->nkl", of["alpha"] * of_x, a)}
-    if isinstance(of["alpha"], jax.Array):
+    if with_alpha:
         found["alpha"] = (of_x * jnp.einsum("mkl,nkl->mnl", a, b)).sum()
     return found
 
