@@ -25,6 +25,7 @@ assert verglas.__file__.startswith(sys.argv[1]), verglas.__file__
 assert verglas.__version__ == importlib.metadata.version("verglas")
 wanted = [r.split(";")[0].strip() for r in importlib.metadata.requires("verglas") if "extra ==" not in r]
 assert [w.split(">")[0] for w in wanted] == ["numpy"], wanted
+assert verglas._verglas.xla_targets() is not None, "built without XLA's headers"
 print(f"verglas {verglas.__version__} on Python {sys.version.split()[0]}")
 PY
   if [ -f "$root/src/tool/CMakeLists.txt" ]; then "$env/bin/verglas" doctor; fi
