@@ -13,7 +13,7 @@ constexpr double kL2Bytes = 16e12;
 constexpr double kL2Size = 50e6;
 constexpr double kSmBytes = 150e9;        ///< that one SM takes in, per second
 constexpr double kFixedSeconds = 3.8e-6;  ///< launch, first fill, tail
-constexpr double kProgrammaticGain = 1.8e-6;
+constexpr double kProgrammaticGain = 1.8e-6, kProgrammaticSeconds = 30e-6;  ///< longer launches gain nothing
 constexpr double kDrainCyclesPerValue = 2200.0 / (64.0 * 256.0);  ///< a consumer's share of a tile through staging
 constexpr double kElementCycles = 3;                              ///< of a value of D that goes by itself, column by column
 constexpr double kJoinCycles = 1000, kJoinCyclesPerValue = 2700.0 / (64.0 * 128.0);  ///< sums of another block
@@ -107,7 +107,8 @@ double predict_seconds(const KernelConfig& c, const std::array<std::int64_t, 4>&
   // Neither hides the other wholly where both are long.
   const double both = std::cbrt(busy * busy * busy + memory * memory * memory);
   // The gap between launches is rest for a chip that is short of power.
-  const double gain = c.programmatic ? kProgrammaticGain * std::pow(1 - util, 1.5) : 0.0;
+  const bool gains = c.programmatic && both < kProgrammaticSeconds;
+  const double gain = gains ? kProgrammaticGain * std::pow(1 - util, 1.5) : 0.0;
   // Nothing hides the last drain of a narrow tile by single elements, where rows and columns are exchanged.
   const double exposed = by_element && c.block_n <= 32 ? kElementCycles * values / clock_at(0) : 0.0;
   return both + exposed + kFixedSeconds - gain;
