@@ -11,11 +11,11 @@ namespace {
 constexpr double kMemoryBytes = 4.3e12;  ///< per second, as a copy reaches
 constexpr double kL2Bytes = 16e12;
 constexpr double kL2Size = 50e6;
-constexpr double kSmBytes = 150e9;        ///< that one SM takes in, per second
-constexpr double kFixedSeconds = 3.8e-6;  ///< launch, first fill, tail
+constexpr double kSmBytes = 150e9;                                          ///< that one SM takes in, per second
+constexpr double kFixedSeconds = 3.8e-6;                                    ///< launch, first fill, tail
 constexpr double kProgrammaticGain = 1.8e-6, kProgrammaticSeconds = 30e-6;  ///< longer launches gain nothing
-constexpr double kDrainCyclesPerValue = 2200.0 / (64.0 * 256.0);  ///< a consumer's share of a tile through staging
-constexpr double kElementCycles = 3;                              ///< of a value of D that goes by itself, column by column
+constexpr double kDrainCyclesPerValue = 2200.0 / (64.0 * 256.0);            ///< a consumer's share of a tile through staging
+constexpr double kElementCycles = 3;  ///< of a value of D that goes by itself, column by column
 constexpr double kJoinCycles = 1000, kJoinCyclesPerValue = 2700.0 / (64.0 * 128.0);  ///< sums of another block
 constexpr double kLastStoreBytes = 40;  ///< per cycle: what the last tile of each SM writes while nothing runs
 
