@@ -10,14 +10,14 @@ namespace verglas {
 /// SHA-256 of bytes that come in pieces. Source: FIPS 180-4.
 class Sha256 {
  public:
-  Sha256() noexcept;
+  /// `plain`: without the processor's instructions for it, also where it has them.
+  explicit Sha256(bool plain = false) noexcept;
   void add(std::string_view bytes) noexcept;
   std::array<unsigned char, 32> digest() const noexcept;  ///< of all bytes so far; more may follow
 
  private:
-  void block(const unsigned char* at) noexcept;
-
   std::array<std::uint32_t, 8> state_;
+  void (*blocks_)(std::array<std::uint32_t, 8>&, const unsigned char*, std::size_t) noexcept;
   std::array<unsigned char, 64> buffer_{};
   std::size_t held_ = 0;  // bytes in buffer_
   std::uint64_t total_bytes_ = 0;

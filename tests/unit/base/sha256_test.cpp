@@ -18,10 +18,12 @@ TEST(Sha256, DoesNotDependOnHowTheBytesCome) {
   for (int i = 0; i < 300; ++i) text += static_cast<char>(i * 7);
   for (std::size_t length = 0; length <= text.size(); ++length) {
     const std::string_view all = std::string_view(text).substr(0, length);
-    Sha256 pieces;
-    for (std::size_t at = 0; at < length; at += 1 + at % 13) pieces.add(all.substr(at, 1 + at % 13));
-    const auto digest = pieces.digest();
-    EXPECT_EQ(std::string(reinterpret_cast<const char*>(digest.data()), 32), sha256(all)) << length;
+    for (const bool plain : {false, true}) {
+      Sha256 pieces(plain);
+      for (std::size_t at = 0; at < length; at += 1 + at % 13) pieces.add(all.substr(at, 1 + at % 13));
+      const auto digest = pieces.digest();
+      EXPECT_EQ(std::string(reinterpret_cast<const char*>(digest.data()), 32), sha256(all)) << length << plain;
+    }
   }
 }
 
