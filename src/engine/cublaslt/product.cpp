@@ -213,6 +213,9 @@ std::string settle_layouts(const FusionChain& c, bool bias_along_n, Product& p) 
       return label(role) + " does not lie as D does";
   if (p.bias >= 0 && (bias_along_n != p.is_transposed || !is_contiguous(view(p.bias), axis)))
     return label(p.bias) + " is not contiguous along the axis along which D is";
+  // Kernels for aligned matrices read it in whole pieces, and fault elsewhere (seen on an H200).
+  if (p.bias >= 0 && view(p.bias).extent[0] > 1 && view(p.bias).stride[0] * bytes_of(p.bias_type) % kPiece != 0)
+    return label(p.bias) + " begins in the middle of 16 bytes in some batch";
   return {};
 }
 
@@ -289,10 +292,8 @@ recipe::Requirements requirements_of(const FusionChain& c, const Product& p, Dev
   q.matrix.emplace_back(p.d, matrix(p.is_transposed, result_modulus, at.d));
   if (p.c >= 0) q.aux.emplace_back(p.c, matrix(p.is_transposed, 1, at.c));
   if (p.bias >= 0) {
-    recipe::Requirements::Matrix along =
-        matrix(p.is_transposed, 1, static_cast<int>(kPiece));  // it reads whole pieces, whatever D's alignment
+    recipe::Requirements::Matrix along = matrix(p.is_transposed, 1, static_cast<int>(kPiece));
     along.pitch = false;
-    along.stride_multiple = 1;
     q.aux.emplace_back(p.bias, along);
   }
   if (p.aux >= 0) {

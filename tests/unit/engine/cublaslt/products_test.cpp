@@ -112,7 +112,7 @@ TEST_F(CublasLtProducts, InBatchesAreThoseOfTheCpu) {
     check({.l = 3, .d_n = d_n});
     check({.l = 3, .d_n = d_n, .broadcast_a = true});
     check({.l = 3, .d_n = d_n, .broadcast_b = true});
-    check({.l = 3, .d_n = d_n, .e = {.matrix = true, .bias = true, .batched_bias = true}});
+    check({.l = 3, .m = 8, .n = 16, .d_n = d_n, .e = {.matrix = true, .bias = true, .batched_bias = true}});
     check({.l = 3, .d_n = d_n, .e = {.bias = true}});
     check({.l = 2, .d_n = d_n, .out = fp32, .e = {.activation = PointwiseMode::gelu_approx_tanh_bwd}});
   }
@@ -190,6 +190,9 @@ TEST_F(CublasLtProducts, DeclineLayoutsWithoutAContiguousAxisAndLinesThatOverlap
   EXPECT_EQ(of({64, 4, 1}, {64, 8, 1}), "cublaslt.layout: a 'a' has lines that overlap");
   EXPECT_EQ(of({64, 8, 1}, {256, 16, 2}), "cublaslt.layout: output 'd' has no contiguous axis");
   EXPECT_EQ(of({8, 1, 1}, {64, 8, 1}, 0), "cublaslt.layout: an extent of 0");
+  EXPECT_EQ(said_of(describe({.l = 3, .n = 16, .e = {.bias = true, .batched_bias = true}})), "");
+  EXPECT_EQ(said_of(describe({.l = 3, .n = 12, .e = {.bias = true, .batched_bias = true}})),
+            "cublaslt.layout: aux 'bias' begins in the middle of 16 bytes in some batch");
 }
 
 TEST_F(CublasLtProducts, SumFastWhereTheGraphAllowsIt) {
