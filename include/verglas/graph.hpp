@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "verglas/dtype.hpp"
+#include "verglas/moe.hpp"
 #include "verglas/plan.hpp"
 #include "verglas/pointwise.hpp"
 
@@ -36,7 +37,10 @@ class Tensor {
   Tensor& set_stride(std::vector<std::int64_t> stride);  ///< in elements; for outputs only a set stride binds
   Tensor& set_data_type(DataType type);
   Tensor& set_reordering_type(TensorReordering reordering);  ///< of scales of blocks
-  Tensor& set_output(bool is_output);                        ///< an output is stored; everything else computed stays inside
+  /// Weights of a grouped product as a table of addresses, one int64 for each expert: what a call passes. Of the strides the
+  /// first means nothing.
+  Tensor& set_by_pointers(bool by_pointers);
+  Tensor& set_output(bool is_output);  ///< an output is stored; everything else computed stays inside
   Tensor& set_is_virtual(bool is_virtual) { return set_output(!is_virtual); }
   Tensor& set_is_pass_by_value(bool by_value);  ///< a host scalar handed over at each call
   Tensor& set_value(double value);              ///< a scalar that is part of the graph; no operand at the call
@@ -107,7 +111,19 @@ class Graph {
   Tensor pointwise(PointwiseMode mode, const std::vector<Tensor>& inputs, PointwiseParameters parameters = {},
                    NodeAttributes attributes = {});
   /// The output's dim says what is reduced: set it on the returned tensor.
-  Tensor reduction(const Tensor& input, ReductionMode mode, NodeAttributes attributes = {});
+  /// group_offset  the offsets of the grouped product whose rows `input` has: a result for each group, dim (groups, 1, 1 or N)
+  Tensor reduction(const Tensor& input, ReductionMode mode, NodeAttributes attributes = {}, const Tensor& group_offset = {});
+
+  /// A product of each group's rows with the weights of expert g mod experts; who owns which row only a call's memory says.
+  ///
+  /// Shapes   token (1, rows, K), weight (experts, K, N), first_token_offset (groups) or (groups, 1, 1) of int32 or int64
+  ///          → (1, rows, N). gather: token_index (1, rows, 1) of int32, token (1, tokens, K). scatter: token_index and token_ks
+  /// Errors   data that does not fit (offsets that fall, indices out of range) is no reason to refuse: docs/moe.md
+  Tensor moe_grouped_matmul(const Tensor& token, const Tensor& weight, const Tensor& first_token_offset,
+                            MoeAttributes attributes = {}, const Tensor& token_index = {}, const Tensor& token_ks = {});
+  /// The gradient of the weights, for each group the sum over its rows: token (1, rows, K), dout (1, rows, N) → (groups, K, N).
+  Tensor moe_grouped_matmul_bwd(const Tensor& token, const Tensor& dout, const Tensor& first_token_offset,
+                                MoeGradientAttributes attributes = {});
 
   /// A stored matrix times the scales of its blocks: what enters a matmul. fp4 extents and strides count elements.
   /// block_size  one number for each of the last axes, all 1 but that of K: {1, v} for A, {v, 1} for B; or v alone

@@ -69,6 +69,10 @@ class CompiledPlan {
   /// `execute`, and on refusal throws what `explain` says.
   void run(std::span<const TensorView> buffers, Stream stream = {}, Workspace workspace = {}) const;
 
+  /// Throws `call.data` where calls of grouped products met data that do not fit (docs/moe.md), and forgets it; until then the
+  /// next call is refused. On a GPU it says what the work that is done has found: synchronise the stream before.
+  void check() const;
+
   /// A call that is made many times: checked here once, throws as `run` does. Launches nothing.
   BoundCall bind(std::span<const TensorView> buffers, Stream stream = {}, Workspace workspace = {}) const;
 

@@ -4,6 +4,7 @@
 #include "verglas/error.hpp"
 #include "verglas/explain.hpp"
 #include "verglas/graph.hpp"
+#include "verglas/moe.hpp"
 #include "verglas/ops/gemm.hpp"
 #include "verglas/plan.hpp"
 #include "verglas/pointwise.hpp"

@@ -171,6 +171,7 @@ Extents and strides of FP4_E2M1 count elements, two of which share a byte; the b
            "The same as `scalar`, by cuDNN's name.");
   bind_products(c);
   bind_pointwise(c);
+  bind_grouped(c);
   bind_lifecycle(c);
 }
 

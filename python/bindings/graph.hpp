@@ -9,6 +9,7 @@ using GraphClass = nanobind::class_<Lifecycle>;
 
 void bind_products(GraphClass& c);  ///< matmul and reduction
 void bind_pointwise(GraphClass& c);
+void bind_grouped(GraphClass& c);
 void bind_lifecycle(GraphClass& c);
 
 /// "cpu", "cuda" or "cuda:1"; throws graph.device.

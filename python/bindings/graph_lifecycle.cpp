@@ -140,6 +140,11 @@ FrozenError
           nb::arg("pack").none(), nb::arg("workspace").none(), nb::arg("index"), nb::arg("stream").none() = nb::none(),
           nb::arg("handle").none() = nb::none(), nb::arg("override_uids") = nb::none(), nb::arg("override_shapes") = nb::none(),
           nb::arg("override_strides") = nb::none(), "As `execute`, with the plan of that index.")
+      .def(
+          "check", [](const Lifecycle& g) { g.chosen()->plan.check(); },
+          "Raises `InvalidCallError` (``call.data``) where calls of a grouped product met offsets or indices that do not fit, "
+          "and\n"
+          "forgets it; until then the next call is refused. On a GPU synchronise before: it says what is known now.")
       .def_prop_ro(
           "plan", [](const Lifecycle& g) { return Plan{.facts = g.chosen()}; }, "The plan that `execute` runs; of a built graph.")
       .def(

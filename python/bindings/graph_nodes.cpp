@@ -196,14 +196,19 @@ Tensor
 )")
       .def(
           "reduction",
-          [](Lifecycle& g, const Tensor& input, ReductionMode mode, const Type& compute, std::string name) {
-            return g.graph().reduction(input, mode, attributes_of(compute, name));
+          [](Lifecycle& g, const Tensor& input, ReductionMode mode, const Type& compute, std::string name,
+             const Tensor* group_offset) {
+            return g.graph().reduction(input, mode, attributes_of(compute, name), group_offset ? *group_offset : Tensor());
           },
           nb::arg("input"), nb::arg("mode"), nb::arg("compute_data_type") = Type(), nb::arg("name") = "",
+          nb::arg("group_offset").none() = nb::none(),
           R"(Combines the elements along some axes.
 
 The output's dim says along which: set it, with the rank of the input, each extent 1 (combined) or the full one (kept). The
 output is stored, in fp32, or in int32 for the modes that have an integer form. Of no elements the mode's identity remains.
+
+``group_offset``, the offsets of the grouped product before it, asks for a result for each group: dim (groups, 1, 1) or
+(groups, 1, N).
 )");
 }
 

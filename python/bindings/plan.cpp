@@ -96,6 +96,9 @@ Immutable: any number of threads may execute one plan at the same time, each wit
           nb::arg("override_strides") = nb::none(),
           R"(Checks everything, then launches; nothing is written for a call that is refused. See `Graph.execute`.)")
       .def(
+          "check", [](const Plan& p) { p.facts->plan.check(); },
+          "Raises `InvalidCallError` (``call.data``) where calls met offsets or indices that do not fit, and forgets it.")
+      .def(
           "describe", [](const Plan& p) { return summary_of(p.facts->plan); }, "What the graph became, in one line.")
       .def(
           "explain", [](const Plan& p) { return verglas::describe(p.facts->plan); },

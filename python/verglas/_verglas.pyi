@@ -172,6 +172,24 @@ class reduction_mode(enum.Enum):
 
     MUL_NO_ZEROS = 8
 
+class moe_grouped_matmul_mode(enum.Enum):
+    """
+    Which row of a grouped product reads which token, and where it goes; Graph.moe_grouped_matmul.
+    """
+
+    NONE = 0
+
+    GATHER = 1
+
+    SCATTER = 2
+
+class moe_offsets(enum.Enum):
+    """What offsets of groups are: their first rows, or the rows behind them."""
+
+    FIRST_TOKEN = 0
+
+    END = 1
+
 class heur_mode(enum.Enum):
     """
     Which ranking of plans to use. There is one, so that all of them mean the same.
@@ -221,6 +239,11 @@ class Tensor:
 
     def set_reordering_type(self, reordering_type: tensor_reordering) -> Tensor:
         """How scales of blocks lie in memory."""
+
+    def set_by_pointers(self, by_pointers: bool) -> Tensor:
+        """
+        Weights of a grouped product as a table: a call passes one address (INT64) for each expert.
+        """
 
     def set_output(self, is_output: bool) -> Tensor:
         """An output is stored; everything else that is computed stays inside."""
@@ -340,6 +363,11 @@ class Plan:
     ) -> None:
         """
         Checks everything, then launches; nothing is written for a call that is refused. See `Graph.execute`.
+        """
+
+    def check(self) -> None:
+        """
+        Raises `InvalidCallError` (``call.data``) where calls met offsets or indices that do not fit, and forgets it.
         """
 
     def describe(self) -> str:
@@ -506,13 +534,21 @@ class Graph:
         """
 
     def reduction(
-        self, input: Tensor, mode: reduction_mode, compute_data_type: data_type | str | Any = data_type.NOT_SET, name: str = ""
+        self,
+        input: Tensor,
+        mode: reduction_mode,
+        compute_data_type: data_type | str | Any = data_type.NOT_SET,
+        name: str = "",
+        group_offset: Tensor | None = None,
     ) -> Tensor:
         """
         Combines the elements along some axes.
 
         The output's dim says along which: set it, with the rank of the input, each extent 1 (combined) or the full one (kept). The
         output is stored, in fp32, or in int32 for the modes that have an integer form. Of no elements the mode's identity remains.
+
+        ``group_offset``, the offsets of the grouped product before it, asks for a result for each group: dim (groups, 1, 1) or
+        (groups, 1, N).
         """
 
     def block_scale_dequantize(
@@ -1155,6 +1191,81 @@ class Graph:
         ``input`` is x before the activation. swish_beta is 1 when not given.
         """
 
+    def moe_grouped_matmul(
+        self,
+        token: Tensor,
+        weight: Tensor,
+        first_token_offset: Tensor,
+        token_index: Tensor | None = None,
+        token_ks: Tensor | None = None,
+        mode: moe_grouped_matmul_mode = moe_grouped_matmul_mode.NONE,
+        compute_data_type: data_type | str | Any = data_type.NOT_SET,
+        top_k: int = 1,
+        name: str = "",
+        *,
+        offsets: moe_offsets = moe_offsets.FIRST_TOKEN,
+        zero_fill: bool = False,
+    ) -> Tensor:
+        """
+        A product of each group's rows with the weights of its expert, g mod experts.
+
+        Parameters
+        ----------
+        token : Tensor
+            (1, rows, K); for GATHER (1, tokens, K).
+        weight : Tensor
+            (experts, K, N), whatever its strides; or passed by pointers (`Tensor.set_by_pointers`).
+        first_token_offset : Tensor
+            (groups,) or (groups, 1, 1) of INT32 or INT64: the first row of each group, the last of which ends with the rows.
+        token_index, token_ks : Tensor
+            (1, rows, 1) of INT32: for GATHER the token of each row; for SCATTER token and slot to which each row goes.
+        mode : moe_grouped_matmul_mode
+            NONE, GATHER or SCATTER.
+        top_k : int
+            SCATTER: rows that each token has.
+        offsets : moe_offsets
+            END where offsets are the rows behind the groups.
+        zero_fill : bool
+            Outputs are +0 in rows that no group owns; otherwise those rows keep what they hold.
+
+        Returns
+        -------
+        Tensor
+            (1, rows, N), virtual until ``set_output(True)``.
+
+        Notes
+        -----
+        Offsets that fall or leave the rows, and indices out of range, are clamped or skipped, and reported by `Graph.check` and by the
+        next call.
+        """
+
+    def moe_grouped_matmul_bwd(
+        self,
+        token: Tensor,
+        dout: Tensor,
+        first_token_offset: Tensor,
+        compute_data_type: data_type | str | Any = data_type.NOT_SET,
+        name: str = "",
+        *,
+        offsets: moe_offsets = moe_offsets.FIRST_TOKEN,
+        accumulate: bool = False,
+    ) -> Tensor:
+        """
+        The gradient of the weights of a grouped product: for each group the sum over its rows of tokenᵀ · dout.
+
+        Parameters
+        ----------
+        token, dout : Tensor
+            (1, rows, K) and (1, rows, N).
+        accumulate : bool
+            The sums are added to what the output holds.
+
+        Returns
+        -------
+        Tensor
+            (groups, K, N), virtual until ``set_output(True)``; of a group without rows it is 0.
+        """
+
     def validate(self) -> None:
         """
         Checks the description and infers what was left out; may be called again after changes.
@@ -1278,6 +1389,12 @@ class Graph:
         override_strides: Sequence[Sequence[int]] | None = None,
     ) -> None:
         """As `execute`, with the plan of that index."""
+
+    def check(self) -> None:
+        """
+        Raises `InvalidCallError` (``call.data``) where calls of a grouped product met offsets or indices that do not fit, and
+        forgets it; until then the next call is refused. On a GPU synchronise before: it says what is known now.
+        """
 
     @property
     def plan(self) -> Plan:

@@ -25,6 +25,11 @@ bool is_served(DataType t) {
   return t != DataType::not_set && t != DataType::tf32 && t != DataType::int64 && t != DataType::fp4_e2m1;
 }
 
+bool is_grouped(const NodeData& n) {
+  return n.kind == NodeKind::moe_grouped_matmul || n.kind == NodeKind::moe_grouped_matmul_bwd;
+}
+bool is_product(const NodeData& n) { return n.kind == NodeKind::matmul || is_grouped(n); }
+
 bool is_factor_fp8(DataType t) { return is_fp8(t) && t != DataType::fp8_e8m0; }
 
 /// No two elements in one place: each stride passes the reach of the smaller ones.
@@ -87,6 +92,55 @@ class Analyser {
     }
   }
 
+  /// Who owns which rows: inputs that all products share, and that nothing else reads.
+  void find_groups(const NodeData& n) {
+    const TensorData& token = tensor(n.inputs[0]);
+    Grouping& g = c_.grouping;
+    g.axis = n.kind == NodeKind::moe_grouped_matmul ? GroupedAxis::m : GroupedAxis::k;
+    g.mode = n.moe_mode;
+    g.offsets = n.moe_offsets;
+    g.top_k = n.top_k;
+    g.zero_fill = n.zero_fill;
+    g.groups = graph::groups_of(tensor(n.inputs[2]));
+    if (g.axis == GroupedAxis::m) g.experts = tensor(n.inputs[1]).dim[0];
+    if (g.mode == MoeMode::gather) g.tokens = token.dim[1];
+    g.offset_role = add_vector_role(n, n.inputs[2], RoleKind::group_offset);
+    if (n.inputs.size() > 3) g.index_role = add_vector_role(n, n.inputs[3], RoleKind::token_index);
+    if (n.inputs.size() > 4) g.slot_role = add_vector_role(n, n.inputs[4], RoleKind::token_slot);
+  }
+
+  int add_vector_role(const NodeData& n, int index, RoleKind kind) {
+    const TensorData& t = tensor(index);
+    if (t.producer >= 0 || t.by_value || t.by_pointers || t.reordering != TensorReordering::none)
+      stop(Rule::chain_group_operand, "tensor " + label_of(t) + " of " + label_of(n) + " is no plain input of the graph");
+    Role role;
+    role.kind = kind;
+    role.operand = operand_of(index);
+    std::int8_t axis = -1;
+    for (std::size_t i = 0; i < t.dim.size(); ++i)
+      if (t.dim[i] != 1 || axis < 0) axis = static_cast<std::int8_t>(i);
+    const bool along_rows = kind != RoleKind::group_offset;
+    if (along_rows)
+      role.symbol = {Symbol::one, Symbol::m, Symbol::one};
+    else
+      role.symbol = {c_.grouping.groups == 1 ? Symbol::one : Symbol::g, Symbol::one, Symbol::one};
+    role.axis = {-1, -1, -1};
+    role.axis[along_rows ? 1 : 0] = axis;
+    return add_role(role);
+  }
+
+  /// All products of a graph, or none, are grouped; and all alike.
+  static void check_alike(const NodeData& n, const NodeData& first) {
+    const bool alike =
+        n.kind == first.kind &&
+        (!is_grouped(n) || (n.moe_mode == first.moe_mode && n.top_k == first.top_k && n.moe_offsets == first.moe_offsets &&
+                            n.zero_fill == first.zero_fill &&
+                            std::equal(n.inputs.begin() + 2, n.inputs.end(), first.inputs.begin() + 2, first.inputs.end())));
+    if (!alike)
+      stop(Rule::chain_group_alike, std::string(kind_of(n)) + " " + label_of(n) + " is not grouped as " +
+                                        std::string(kind_of(first)) + " " + label_of(first));
+  }
+
   /// The matmuls, their operands with prologues, and which tensors come after a product.
   void find_products() {
     std::vector<int> products;
@@ -95,18 +149,21 @@ class Analyser {
       const NodeData& n = node(i);
       const auto depends = [&](int t) { return bool{after_[static_cast<std::size_t>(t)]}; };
       const bool fed = std::any_of(n.inputs.begin(), n.inputs.end(), depends);
-      if (n.kind == NodeKind::matmul) {
+      if (is_product(n)) {
         if (fed) stop(Rule::chain_gemm_of_gemm, "matmul " + label_of(n) + " reads what another matmul computes");
         if (n.padding != 0.0) stop(Rule::chain_padding, "matmul " + label_of(n) + " has padding " + std::to_string(n.padding));
+        if (n.accumulate) check_accumulated(n);
         products.push_back(i);
       }
-      after_[static_cast<std::size_t>(n.output)] = fed || n.kind == NodeKind::matmul;
+      after_[static_cast<std::size_t>(n.output)] = fed || is_product(n);
       if (n.scale >= 0) after_[static_cast<std::size_t>(n.scale)] = fed;
     }
     if (products.empty()) stop(Rule::chain_no_matmul, "the graph has no matmul");
     const NodeData& first = node(products.front());
+    for (const int i : products) check_alike(node(i), first);
     set_shape(first);
     for (const int i : products) check_shape(node(i), first);
+    if (is_grouped(first)) find_groups(first);
     for (const int side : {0, 1})
       for (const int i : products) input_of(node(i).inputs[static_cast<std::size_t>(side)], side);
     for (const int i : products) {
@@ -119,7 +176,7 @@ class Analyser {
       gemm.is_fast = n.fast_accumulation;
       require_served(out);
       gemm.value = add_value(n.output, {.kind = ValueKind::product,
-                                        .dtype = out.dtype,
+                                        .dtype = n.accumulate ? summed_in(gemm) : out.dtype,
                                         .source = static_cast<int>(c_.gemms.size()),
                                         .constant = 0.0,
                                         .varies = {true, true, true},
@@ -133,17 +190,24 @@ class Analyser {
     return {r == 3 ? t.dim[0] : 1, t.dim[r - 2], t.dim[r - 1]};
   }
 
-  void set_shape(const NodeData& n) {
+  /// L, M, N, K; L is 1 where the depth is grouped, since each of its parts is multiplied once.
+  std::array<std::int64_t, 4> shape_of(const NodeData& n) const {
     const auto a = matrix(tensor(n.inputs[0]));
     const auto out = matrix(tensor(n.output));
-    c_.declared = {out[0], out[1], out[2], a[2]};
+    if (n.kind == NodeKind::moe_grouped_matmul_bwd) return {1, out[1], out[2], a[1]};
+    return {out[0], out[1], out[2], a[2]};
+  }
+
+  void set_shape(const NodeData& n) {
+    c_.declared = shape_of(n);
+    full_ = {matrix(tensor(n.output))[0], c_.declared[1], c_.declared[2]};
   }
 
   void check_shape(const NodeData& n, const NodeData& first) {
-    const auto a = matrix(tensor(n.inputs[0]));
-    const auto out = matrix(tensor(n.output));
-    if (std::array{out[0], out[1], out[2], a[2]} != c_.declared)
-      stop(Rule::chain_gemm_shapes, "matmul " + label_of(n) + " is " + graph::text_of({out[0], out[1], out[2], a[2]}) +
+    const auto shape = shape_of(n);
+    const auto same_dim = [&](std::size_t i) { return tensor(n.inputs[i]).dim == tensor(first.inputs[i]).dim; };
+    if (shape != c_.declared || (is_grouped(n) && !(same_dim(0) && same_dim(1))))
+      stop(Rule::chain_gemm_shapes, "matmul " + label_of(n) + " is " + graph::text_of({shape.begin(), shape.end()}) +
                                         " (L, M, N, K), " + label_of(first) + " is " +
                                         graph::text_of({c_.declared.begin(), c_.declared.end()}));
   }
@@ -188,6 +252,9 @@ class Analyser {
            "matmul " + label_of(n) + " has scales " + text(*a) + " on a and " + text(*b) + " on b");
   }
 
+  /// What is added to an output is rounded with it, not before.
+  static DataType summed_in(const Gemm& gemm) { return gemm.accumulate == DataType::int32 ? DataType::int32 : DataType::fp32; }
+
   /// Index in inputs of the tensor that enters a product on this side; one entry for each distinct tensor.
   int input_of(int index, int side) {
     std::vector<int>& known = known_[static_cast<std::size_t>(side)];
@@ -214,6 +281,7 @@ class Analyser {
     const TensorData& t = tensor(root);
     if (!dequantize) require_served(t);
     require_plain(t);
+    if (t.by_pointers) return slot = add_table_input(root, index, side, dequantize != nullptr, in);
     if (t.dim != tensor(index).dim)
       stop(Rule::chain_prologue, "tensor " + label_of(t) + " changes its shape on the way into the matmul");
     const auto extent = matrix(t);
@@ -227,6 +295,8 @@ class Analyser {
     role.operand = operand_of(root);
     role.symbol = side == 0 ? std::array{batch, Symbol::m, Symbol::k} : std::array{batch, Symbol::n, Symbol::k};
     role.axis = side == 0 ? std::array{outer, row, column} : std::array{outer, column, row};
+    if (c_.grouping.axis == GroupedAxis::k) role.axis = {outer, column, row};
+    if (c_.grouping.axis != GroupedAxis::none) group_matrix(role, extent[0], dequantize);
     if (dequantize) {
       slot = known_scaled(role, *dequantize, in.dtype);
       if (slot >= 0) return slot;
@@ -236,6 +306,38 @@ class Analyser {
     c_.inputs.push_back(std::move(in));
     slot = static_cast<int>(c_.inputs.size()) - 1;
     return slot;
+  }
+
+  void group_matrix(Role& role, std::int64_t batch, const NodeData* dequantize) const {
+    const bool is_a = role.kind == RoleKind::a;
+    role.symbol[0] = !is_a && c_.grouping.axis == GroupedAxis::m && batch > 1 ? Symbol::e : Symbol::one;
+    if (is_a && c_.grouping.mode == MoeMode::gather) role.symbol[1] = Symbol::t;
+    if (!dequantize) return;
+    const bool reordered = tensor(dequantize->inputs[1]).reordering != TensorReordering::none;
+    if (c_.grouping.axis == GroupedAxis::k || (is_a && reordered))
+      stop(Rule::chain_group_scale, "node " + label_of(*dequantize) + " has scales " +
+                                        (reordered ? "reordered to f8_128x4" : "of a product with groups along K"));
+  }
+
+  /// Weights whose addresses a call passes.
+  int add_table_input(int root, int index, int side, bool is_scaled, MatrixInput& in) {
+    const TensorData& t = tensor(root);
+    if (side == 0 || c_.grouping.axis != GroupedAxis::m || is_scaled || root != index || t.by_value)
+      stop(Rule::chain_pointer_table, "tensor " + label_of(t) + " is passed by pointers");
+    Role role;
+    role.kind = RoleKind::b_table;
+    role.operand = operand_of(root);
+    role.symbol = {t.dim[0] == 1 ? Symbol::one : Symbol::e, Symbol::one, Symbol::one};
+    role.axis = {0, -1, -1};
+    Operand& o = c_.operands[static_cast<std::size_t>(role.operand)];
+    o.dtype = DataType::int64;
+    o.dim = {t.dim[0]};
+    o.stride = {1};
+    c_.tables.push_back({.dtype = t.dtype, .extent = {t.dim[2], t.dim[1]}, .stride = {t.stride[2], t.stride[1]}});
+    in.table = static_cast<int>(c_.tables.size()) - 1;
+    in.role = add_role(role);
+    c_.inputs.push_back(std::move(in));
+    return static_cast<int>(c_.inputs.size()) - 1;
   }
 
   /// The entry of another dequantize node that says the same of the same tensors; −1 when there is none.
@@ -403,23 +505,34 @@ class Analyser {
   bool epilogue_axes(const TensorData& t, Role& role) const {
     const auto r = static_cast<int>(t.dim.size());
     if (r > 3) return false;
-    constexpr std::array symbols{Symbol::l, Symbol::m, Symbol::n};
+    const std::array symbols{c_.grouping.axis == GroupedAxis::k ? Symbol::g : Symbol::l, Symbol::m, Symbol::n};
     for (int axis = 0; axis < 3; ++axis) {
       const int at = axis - (3 - r);
       const auto i = static_cast<std::size_t>(axis);
       role.axis[i] = static_cast<std::int8_t>(at < 0 ? -1 : at);
       const std::int64_t e = at < 0 ? 1 : t.dim[static_cast<std::size_t>(at)];
-      const std::int64_t full = c_.declared[i];
+      const std::int64_t full = full_[i];
+      if (axis < 2 && is_of_groups(t)) {
+        role.symbol[i] = axis == 0 ? Symbol::g : Symbol::one;
+        continue;
+      }
       if (e != 1 && e != full) return false;
       role.symbol[i] = at >= 0 && e == full && !(axis == 0 && full == 1) ? symbols[i] : Symbol::one;
     }
     return true;
   }
 
+  /// One row for each group, beside rows of groups.
+  bool is_of_groups(const TensorData& t) const {
+    return c_.grouping.axis == GroupedAxis::m && t.dim.size() == 3 && t.dim[0] == c_.grouping.groups && t.dim[0] != 1 &&
+           t.dim[1] == 1;
+  }
+
   int aux_role(int index) {
     const TensorData& t = tensor(index);
     require_served(t);
     require_plain(t);
+    if (t.by_pointers) stop(Rule::chain_pointer_table, "tensor " + label_of(t) + " is passed by pointers");
     if (t.producer >= 0) {
       // Only what leads to a matmul is computed outside the epilogue, and of that only this node kind passes for a value.
       stop(Rule::chain_block_scale_operand, "tensor " + label_of(t) + " is dequantised and read by a node that is no matmul");
@@ -431,7 +544,7 @@ class Analyser {
     role.kind = t.by_value ? RoleKind::host_scalar : RoleKind::aux;
     if (!epilogue_axes(t, role))
       stop(Rule::chain_aux_shape, "tensor " + label_of(t) + " has extents " + graph::text_of(t.dim) +
-                                      " beside (L, M, N) = " + graph::text_of({c_.declared[0], c_.declared[1], c_.declared[2]}));
+                                      " beside (L, M, N) = " + graph::text_of({full_.begin(), full_.end()}));
     const bool one_element = std::all_of(t.dim.begin(), t.dim.end(), [](std::int64_t e) { return e == 1; });
     if (one_element) role.symbol = {Symbol::one, Symbol::one, Symbol::one};  // a scalar stays one, also beside M = 1
     role.operand = operand_of(index);
@@ -467,7 +580,7 @@ class Analyser {
     for (std::size_t k = g_.order.size(); k-- > 0;) {
       const int i = g_.order[k];
       const NodeData& n = node(i);
-      if (!is_live(i) || n.kind == NodeKind::matmul) continue;
+      if (!is_live(i) || is_product(n)) continue;
       if (after_[static_cast<std::size_t>(n.output)]) wanted[static_cast<std::size_t>(i)] = true;
       if (!wanted[static_cast<std::size_t>(i)]) continue;
       for (const int input : n.inputs)
@@ -512,7 +625,8 @@ class Analyser {
       for (std::size_t i = 0; i < 3; ++i)
         v.varies[i] = v.varies[i] || c_.values[static_cast<std::size_t>(step.input[k])].varies[i];
     }
-    if (n.pointwise == PointwiseMode::gen_index && !v.varies[static_cast<std::size_t>(step.parameters.axis)]) {
+    const bool of_one = step.parameters.axis == 0 && c_.grouping.axis == GroupedAxis::m;  // L is 1, whatever the group
+    if (n.pointwise == PointwiseMode::gen_index && (of_one || !v.varies[static_cast<std::size_t>(step.parameters.axis)])) {
       // The coordinate along an axis of extent 1 is 0, wherever the value is read.
       v.kind = ValueKind::constant;
       v.varies = {};
@@ -531,7 +645,15 @@ class Analyser {
     role.kind = RoleKind::output;
     epilogue_axes(out, role);
     role.operand = operand_of(n.output);
-    c_.stores.push_back({.value = value_of_[static_cast<std::size_t>(n.output)], .role = add_role(role)});
+    c_.stores.push_back(
+        {.value = value_of_[static_cast<std::size_t>(n.output)], .role = add_role(role), .accumulate = n.accumulate});
+  }
+
+  /// What is added to an output is that product and nothing else.
+  void check_accumulated(const NodeData& n) const {
+    for (const NodeData& reader : g_.nodes)
+      if (std::ranges::find(reader.inputs, n.output) != reader.inputs.end())
+        stop(Rule::chain_accumulate, "what " + label_of(n) + " adds to its output is read by " + label_of(reader));
   }
 
   static void check_output_layout(const TensorData& out) {
@@ -560,7 +682,9 @@ class Analyser {
     Role role;
     role.kind = RoleKind::reduction;
     epilogue_axes(out, role);
+    const bool by_groups = n.inputs.size() == 2 && m[0] != 1;
     for (std::size_t i = 0; i < 3; ++i) {
+      if (i == 0 && by_groups) continue;
       r.reduces[i] = m[i] == 1;  // an axis with extent 1 in the output is reduced, also where the full extent is 1
       if (r.reduces[i]) role.symbol[i] = Symbol::one;
     }
@@ -585,6 +709,11 @@ class Analyser {
       refuse("stores scales as " + std::string(name_of(scale.dtype)));
     require_plain(data);
     check_output_layout(data);
+    if (c_.grouping.axis == GroupedAxis::m &&
+        (n.block_axis + 1 != static_cast<int>(data.dim.size()) || scale.reordering != TensorReordering::none))
+      stop(Rule::chain_group_scale,
+           "node " + label_of(n) + " quantises rows of groups " +
+               (scale.reordering != TensorReordering::none ? "with scales reordered to f8_128x4" : "along M"));
     if (fp4 && data.dim.back() > 0 && (data.stride.back() != 1 || data.dim.back() % 2 != 0))
       stop(Rule::chain_packed_axis, "tensor " + label_of(data) + " has stride " + std::to_string(data.stride.back()) +
                                         " and extent " + std::to_string(data.dim.back()) + " along N");
@@ -646,7 +775,7 @@ class Analyser {
   void store_only_product() {
     if (c_.gemms.size() != 1 || !c_.steps.empty()) stop(Rule::chain_no_output, "no tensor is marked as an output");
     for (const int i : g_.order)
-      if (node(i).kind == NodeKind::matmul) add_store(node(i));
+      if (is_product(node(i))) add_store(node(i));
   }
 
   /// Roles were made as they were met; a call takes a…, b…, aux…, outputs, reductions.
@@ -685,6 +814,9 @@ class Analyser {
     }
     for (Value& v : c_.values)
       if (v.kind == ValueKind::aux) moved(v.source);
+    moved(c_.grouping.offset_role);
+    moved(c_.grouping.index_role);
+    moved(c_.grouping.slot_role);
     for (Store& s : c_.stores) moved(s.role);
     for (Reduction& r : c_.reductions) moved(r.role);
     for (Quantise& q : c_.quantised) {
@@ -695,6 +827,7 @@ class Analyser {
 
   const GraphData& g_;
   FusionChain c_;
+  std::array<std::int64_t, 3> full_{};     // extents of what the epilogue computes
   std::vector<bool> live_;                 // by node
   std::vector<bool> after_;                // by tensor: depends on a product
   std::vector<int> value_of_;              // by tensor

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "verglas/dtype.hpp"
+#include "verglas/moe.hpp"
 #include "verglas/pointwise.hpp"
 
 /// What is asked for, without a word about hardware: the narrow waist between descriptions and engines.
@@ -14,8 +15,10 @@ namespace verglas::chain {
 inline constexpr int kMaxRoles = 64;
 inline constexpr int kMaxSteps = 512;
 
-/// What stands for an extent: a live quantity of the call, or 1 for good.
-enum class Symbol : std::uint8_t { one, l, m, n, k };
+/// What stands for an extent: a live quantity of the call, or 1 for good. Of grouped products: g groups, e experts, t rows of the
+/// tokens where these are not M.
+enum class Symbol : std::uint8_t { one, l, m, n, k, g, e, t };
+inline constexpr int kSymbols = 8;
 
 /// A tensor that the caller passes, as declared.
 struct Operand {
@@ -27,12 +30,28 @@ struct Operand {
   bool is_host_scalar = false;  ///< passed by value at each call: one element in host memory
 };
 
-/// scale_a, scale_b: scales of the blocks of a matrix; output_scale: those of a quantised output.
-enum class RoleKind : std::uint8_t { a, b, scale_a, scale_b, aux, host_scalar, output, reduction, output_scale };
+/// scale_a, scale_b: scales of the blocks of a matrix; output_scale: those of a quantised output. b_table: addresses of matrices.
+/// group_offset, token_index, token_slot: what a Grouping reads.
+enum class RoleKind : std::uint8_t {
+  a,
+  b,
+  b_table,
+  scale_a,
+  scale_b,
+  group_offset,
+  token_index,
+  token_slot,
+  aux,
+  host_scalar,
+  output,
+  reduction,
+  output_scale,
+};
 
 /// One way in which the kernel reads or writes an operand.
 /// Shapes   canonical axes: a (L, M, K), b (L, N, K), the others (L, M, N); scales (L, rows, blocks along K or N), those of
-///          blocks along M (L, N, blocks along M)
+///          blocks along M (L, N, blocks along M); with groups the first axis is that of groups, of b that of experts; b_table
+///          and group_offset lie along the first axis, token_index and token_slot along the second
 struct Role {
   RoleKind kind = RoleKind::a;
   int operand = 0;
@@ -76,11 +95,18 @@ struct PrologueStep {
   friend bool operator==(const PrologueStep&, const PrologueStep&) = default;
 };
 
+/// Matrices in memory of their own, whose addresses an operand holds: of type int64 and extent (experts).
+struct PointerTable {
+  DataType dtype = DataType::bf16;
+  std::array<std::int64_t, 2> extent{}, stride{};  ///< of each matrix, along N and K
+};
+
 /// A matrix as the product reads it: a role, and what happens to each element before. One with scales has no prologue: each
 /// element is multiplied by the scale of its block in fp32, and rounded to `dtype`.
 struct MatrixInput {
   int role = 0;
   int scale_role = -1;
+  int table = -1;  ///< index in tables, where role is one of addresses
   std::vector<PrologueStep> prologue;
   DataType dtype = DataType::bf16;  ///< type that enters the product
 };
@@ -94,6 +120,26 @@ struct Gemm {
 
 struct Store {
   int value = 0, role = 0;
+  bool accumulate = false;  ///< added to what the output holds, and rounded once
+};
+
+/// Along which axis of the products memory says what belongs together.
+enum class GroupedAxis : std::uint8_t {
+  none,
+  m,  ///< each group's rows times the matrix of its expert; what varies along L varies from group to group
+  k,  ///< for each group a product over its part of K; L is the groups
+};
+
+/// Groups of rows (axis m) or of the depth (axis k): bounds that lie in memory and that no check can read. Group g has expert
+/// g mod experts.
+struct Grouping {
+  GroupedAxis axis = GroupedAxis::none;
+  MoeMode mode = MoeMode::none;
+  MoeOffsets offsets = MoeOffsets::first_token;
+  std::int64_t top_k = 1;
+  bool zero_fill = false;
+  int offset_role = -1, index_role = -1, slot_role = -1;
+  std::int64_t groups = 1, experts = 1, tokens = 0;  ///< of the description; tokens: rows of a where they are not M
 };
 
 struct Reduction {
@@ -113,9 +159,11 @@ struct Quantise {
 
 struct FusionChain {
   std::array<std::int64_t, 4> declared{};  ///< L, M, N, K of the description
-  std::vector<Operand> operands;           ///< in the order in which a call passes them: inputs as first used, then outputs
-  std::vector<Role> roles;                 ///< in the order of RoleKind
-  std::vector<MatrixInput> inputs;         ///< distinct matrices: all a, then all b
+  Grouping grouping;
+  std::vector<PointerTable> tables;
+  std::vector<Operand> operands;    ///< in the order in which a call passes them: inputs as first used, then outputs
+  std::vector<Role> roles;          ///< in the order of RoleKind
+  std::vector<MatrixInput> inputs;  ///< distinct matrices: all a, then all b
   std::vector<Gemm> gemms;
   std::vector<Value> values;
   std::vector<Step> steps;  ///< in an order in which each can be computed
@@ -124,7 +172,9 @@ struct FusionChain {
   std::vector<Quantise> quantised;
 };
 
-/// "a", "b", "a_scale", "b_scale", "aux", "scalar", "output", "reduction", "output_scale".
+/// What a symbol stands for in the description.
+std::int64_t declared_extent(const FusionChain& chain, Symbol symbol) noexcept;
+/// "a", "b", "a_scale", "b_scale", "aux", "scalar", "output", "reduction", "output_scale", …
 std::string_view name_of(RoleKind kind) noexcept;
 /// Role with its operand's name, for messages: "aux 'bias'".
 std::string label_of(const FusionChain& chain, const Role& role);

@@ -25,11 +25,13 @@ Cost cost_of(const FusionChain& c) {
     cost.elementwise_operations += domain(c.values[static_cast<std::size_t>(r.value)].varies);
   for (const Quantise& q : c.quantised)
     cost.elementwise_operations += 2 * domain(c.values[static_cast<std::size_t>(q.value)].varies);
+  for (const PointerTable& t : c.tables)
+    cost.bytes_read += static_cast<double>(c.grouping.experts) * static_cast<double>(t.extent[0]) *
+                       static_cast<double>(t.extent[1]) * bits_of(t.dtype) / 8;
   for (const MatrixInput& in : c.inputs) {
     const Role& role = c.roles[static_cast<std::size_t>(in.role)];
     double elements = 1;
-    for (const Symbol s : role.symbol)
-      if (s != Symbol::one) elements *= extent(static_cast<std::size_t>(s) - 1);
+    for (const Symbol s : role.symbol) elements *= static_cast<double>(declared_extent(c, s));
     cost.elementwise_operations += elements * static_cast<double>(in.prologue.size() + (in.scale_role >= 0 ? 1 : 0));
   }
   return cost;

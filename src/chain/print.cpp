@@ -9,7 +9,7 @@ namespace {
 constexpr std::string_view kAxisNames = "LMN";
 
 std::string symbol_text(const Role& role) {
-  constexpr std::string_view names[] = {"1", "L", "M", "N", "K"};
+  constexpr std::string_view names[] = {"1", "L", "M", "N", "K", "G", "E", "T"};
   return fmt::format("({}, {}, {})", names[static_cast<int>(role.symbol[0])], names[static_cast<int>(role.symbol[1])],
                      names[static_cast<int>(role.symbol[2])]);
 }
@@ -54,6 +54,10 @@ std::string_view name_of(RoleKind kind) noexcept {
   switch (kind) {
     case RoleKind::a: return "a";
     case RoleKind::b: return "b";
+    case RoleKind::b_table: return "b_addresses";
+    case RoleKind::group_offset: return "group_offset";
+    case RoleKind::token_index: return "token_index";
+    case RoleKind::token_slot: return "token_ks";
     case RoleKind::scale_a: return "a_scale";
     case RoleKind::scale_b: return "b_scale";
     case RoleKind::aux: return "aux";
@@ -70,8 +74,32 @@ std::string label_of(const FusionChain& chain, const Role& role) {
   return o.name.empty() ? fmt::format("{} #{}", name_of(role.kind), o.uid) : fmt::format("{} '{}'", name_of(role.kind), o.name);
 }
 
+std::int64_t declared_extent(const FusionChain& c, Symbol symbol) noexcept {
+  switch (symbol) {
+    case Symbol::one: return 1;
+    case Symbol::l:
+    case Symbol::m:
+    case Symbol::n:
+    case Symbol::k: return c.declared[static_cast<std::size_t>(symbol) - 1];
+    case Symbol::g: return c.grouping.groups;
+    case Symbol::e: return c.grouping.experts;
+    case Symbol::t: return c.grouping.tokens;
+  }
+  return 1;
+}
+
 std::string print(const FusionChain& c) {
   std::string s = fmt::format("chain L={} M={} N={} K={}\n", c.declared[0], c.declared[1], c.declared[2], c.declared[3]);
+  if (const Grouping& g = c.grouping; g.axis != GroupedAxis::none) {
+    s += fmt::format("  groups along {} by r{} ({}), G={} E={}, {}", g.axis == GroupedAxis::m ? "M" : "K", g.offset_role,
+                     verglas::name_of(g.offsets), g.groups, g.experts, verglas::name_of(g.mode));
+    if (g.index_role >= 0) s += fmt::format(" r{} of T={}", g.index_role, g.tokens);
+    if (g.slot_role >= 0) s += fmt::format(" r{}, top_k {}", g.slot_role, g.top_k);
+    s += g.zero_fill ? ", zero fill\n" : "\n";
+  }
+  for (std::size_t i = 0; i < c.tables.size(); ++i)
+    s += fmt::format("  matrices {} of {} ({}, {}) strides ({}, {})\n", i, name_of(c.tables[i].dtype), c.tables[i].extent[0],
+                     c.tables[i].extent[1], c.tables[i].stride[0], c.tables[i].stride[1]);
   for (std::size_t i = 0; i < c.operands.size(); ++i) {
     const Operand& o = c.operands[i];
     s += fmt::format("  operand {} '{}' uid={} {} ({}) strides ({}){}\n", i, o.name, o.uid, name_of(o.dtype),
@@ -86,7 +114,8 @@ std::string print(const FusionChain& c) {
   for (std::size_t i = 0; i < c.inputs.size(); ++i) {
     const MatrixInput& in = c.inputs[i];
     const std::string scaled = in.scale_role >= 0 ? fmt::format(" · r{}", in.scale_role) : "";
-    s += fmt::format("  x{} = r{}{}{} as {}\n", i, in.role, scaled, prologue_text(in), name_of(in.dtype));
+    const std::string table = in.table >= 0 ? fmt::format(" to matrices {}", in.table) : "";
+    s += fmt::format("  x{} = r{}{}{}{} as {}\n", i, in.role, table, scaled, prologue_text(in), name_of(in.dtype));
   }
   for (std::size_t i = 0; i < c.values.size(); ++i) {
     const Value& v = c.values[i];
@@ -110,7 +139,7 @@ std::string print(const FusionChain& c) {
     }
     s += '\n';
   }
-  for (const Store& st : c.stores) s += fmt::format("  store v{} → r{}\n", st.value, st.role);
+  for (const Store& st : c.stores) s += fmt::format("  {} v{} → r{}\n", st.accumulate ? "add" : "store", st.value, st.role);
   for (const Reduction& r : c.reductions)
     s += fmt::format("  reduce {} of v{} over {} in {} → r{}\n", name_of(r.mode), r.value, axes_text(r.reduces),
                      name_of(r.compute), r.role);

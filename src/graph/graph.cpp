@@ -69,6 +69,10 @@ Tensor& Tensor::set_reordering_type(TensorReordering reordering) {
   writable(graph_, index_).reordering = reordering;
   return *this;
 }
+Tensor& Tensor::set_by_pointers(bool by_pointers) {
+  writable(graph_, index_).by_pointers = by_pointers;
+  return *this;
+}
 Tensor& Tensor::set_output(bool is_output) {
   writable(graph_, index_).is_virtual = !is_output;
   return *this;
@@ -191,7 +195,7 @@ Tensor Graph::pointwise(PointwiseMode mode, const std::vector<Tensor>& inputs, P
   return Tensor(data_, add_node(*data_, std::move(n)));
 }
 
-Tensor Graph::reduction(const Tensor& input, ReductionMode mode, NodeAttributes attributes) {
+Tensor Graph::reduction(const Tensor& input, ReductionMode mode, NodeAttributes attributes, const Tensor& group_offset) {
   if (input.graph_ != data_) throw broken(Rule::graph_handle, "reduction: the operand is a tensor of another graph, or none");
   NodeData n;
   n.kind = NodeKind::reduction;
@@ -199,6 +203,45 @@ Tensor Graph::reduction(const Tensor& input, ReductionMode mode, NodeAttributes 
   n.name = std::move(attributes.name);
   n.compute = attributes.compute_data_type;
   n.inputs.push_back(input.index_);
+  if (group_offset.valid()) {
+    if (group_offset.graph_ != data_) throw broken(Rule::graph_handle, "reduction: group_offset is a tensor of another graph");
+    n.inputs.push_back(group_offset.index_);
+  }
+  return Tensor(data_, add_node(*data_, std::move(n)));
+}
+
+Tensor Graph::moe_grouped_matmul(const Tensor& token, const Tensor& weight, const Tensor& first_token_offset,
+                                 MoeAttributes attributes, const Tensor& token_index, const Tensor& token_ks) {
+  NodeData n;
+  n.kind = NodeKind::moe_grouped_matmul;
+  n.name = std::move(attributes.name);
+  n.compute = attributes.compute_data_type;
+  n.moe_mode = attributes.mode;
+  n.moe_offsets = attributes.offsets;
+  n.top_k = attributes.top_k;
+  n.zero_fill = attributes.zero_fill;
+  for (const Tensor* t : {&token, &weight, &first_token_offset, &token_index, &token_ks}) {
+    if (!t->valid() && (t == &token_index || t == &token_ks)) continue;
+    if (t->graph_ != data_)
+      throw broken(Rule::graph_handle, "moe_grouped_matmul: an operand is a tensor of another graph, or none");
+    n.inputs.push_back(t->index_);
+  }
+  return Tensor(data_, add_node(*data_, std::move(n)));
+}
+
+Tensor Graph::moe_grouped_matmul_bwd(const Tensor& token, const Tensor& dout, const Tensor& first_token_offset,
+                                     MoeGradientAttributes attributes) {
+  NodeData n;
+  n.kind = NodeKind::moe_grouped_matmul_bwd;
+  n.name = std::move(attributes.name);
+  n.compute = attributes.compute_data_type;
+  n.moe_offsets = attributes.offsets;
+  n.accumulate = attributes.accumulate;
+  for (const Tensor* t : {&token, &dout, &first_token_offset}) {
+    if (t->graph_ != data_)
+      throw broken(Rule::graph_handle, "moe_grouped_matmul_bwd: an operand is a tensor of another graph, or none");
+    n.inputs.push_back(t->index_);
+  }
   return Tensor(data_, add_node(*data_, std::move(n)));
 }
 

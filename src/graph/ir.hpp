@@ -7,11 +7,20 @@
 
 #include "verglas/dtype.hpp"
 #include "verglas/graph.hpp"
+#include "verglas/moe.hpp"
 #include "verglas/pointwise.hpp"
 
 namespace verglas::graph {
 
-enum class NodeKind : std::uint8_t { matmul, pointwise, reduction, block_scale_dequantize, block_scale_quantize };
+enum class NodeKind : std::uint8_t {
+  matmul,
+  pointwise,
+  reduction,
+  block_scale_dequantize,
+  block_scale_quantize,
+  moe_grouped_matmul,
+  moe_grouped_matmul_bwd,
+};
 
 struct TensorData {
   std::string name;
@@ -25,6 +34,8 @@ struct TensorData {
   bool is_virtual = false;
   bool by_value = false;
   std::optional<double> value;  ///< part of the graph; implies by_value
+  bool by_pointers = false;     ///< a call passes a table of addresses, one for each extent of the first axis
+  int grouped_by = -1;          ///< filled by validate: the offsets that group its rows, −1 where none do
   int producer = -1;            ///< index of the node that computes it, −1 for an input
 };
 
@@ -40,8 +51,13 @@ struct NodeData {
   std::optional<int> axis;               ///< of a quantize, as given
   bool transpose = false;                ///< of a quantize
   bool is_negative_scale = false;        ///< of a dequantize
-  int block = 0, block_axis = 0;         ///< filled by validate: elements of a block, axis of the input along which it lies
-  std::vector<int> inputs;               ///< indices of tensors
+  MoeMode moe_mode = MoeMode::none;      ///< of a grouped product, as are the next four
+  MoeOffsets moe_offsets = MoeOffsets::first_token;
+  std::int64_t top_k = 1;
+  bool zero_fill = false;
+  bool accumulate = false;
+  int block = 0, block_axis = 0;  ///< filled by validate: elements of a block, axis of the input along which it lies
+  std::vector<int> inputs;        ///< indices of tensors; a reduction by groups has its offsets as a second one
   int output = -1;
   int scale = -1;                        ///< second output of a quantize
   DataType compute = DataType::not_set;  ///< after validate never not_set
@@ -60,7 +76,7 @@ struct GraphData {
 /// Text for errors: `'name'`, or `#uid` where there is no name.
 std::string label_of(const TensorData& t);
 std::string label_of(const NodeData& n);
-/// "matmul", "reduction", "block_scale_dequantize", "block_scale_quantize" or the pointwise mode.
+/// "matmul", "reduction", "block_scale_dequantize", …, or the pointwise mode.
 std::string_view kind_of(const NodeData& n);
 /// The name of a node that was given none, "relu_3"; `index` is its place in the graph.
 std::string default_name(const NodeData& n, std::size_t index);
@@ -79,6 +95,14 @@ void assign_uids(GraphData& g);
 void infer_dequantize(NodeData& n, GraphData& g);
 /// Fills in axis and block, and extents and strides of data and scales where the user has not.
 void infer_quantize(NodeData& n, GraphData& g);
+/// Operands of the two grouped products, and the extents of the result; part of validate. Throws Error.
+std::vector<std::int64_t> grouped_dim(const NodeData& n, const GraphData& g);
+/// How many operands a grouped product takes.
+int grouped_arity(const NodeData& n);
+/// Number of groups that offsets begin or end.
+std::int64_t groups_of(const TensorData& offsets);
+/// Whether a reduction by groups reads rows of that grouping, and has one result for each group.
+void check_group_reduction(const NodeData& n, const GraphData& g);
 /// Whether fp4 elements lie in pairs: stride 1 along one axis of even extent, even strides elsewhere.
 void check_packed(const TensorData& t);
 

@@ -205,7 +205,7 @@ class Object {
 
 TensorData read_tensor(const Json& j, std::string place) {
   const Object o(j, std::move(place));
-  o.allow({"name", "uid", "dim", "stride", "data_type", "reordering", "output", "pass_by_value", "value"});
+  o.allow({"name", "uid", "dim", "stride", "data_type", "reordering", "output", "pass_by_value", "value", "by_pointers"});
   TensorData t;
   o.with("name", [&](const Json& v, const std::string& p) { t.name = read_text(v, p); });
   t.uid_is_users = o.with("uid", [&](const Json& v, const std::string& p) { t.uid = read_int(v, p); });
@@ -220,6 +220,7 @@ TensorData read_tensor(const Json& j, std::string place) {
   o.with("value", [&](const Json& v, const std::string& p) { t.value = read_double(v, p); });
   t.by_value = t.value.has_value();
   o.with("pass_by_value", [&](const Json& v, const std::string& p) { t.by_value = read_bool(v, p); });
+  o.with("by_pointers", [&](const Json& v, const std::string& p) { t.by_pointers = read_bool(v, p); });
   return t;
 }
 
@@ -272,6 +273,27 @@ int read_axis(const Json& v, const std::string& place) {
   return static_cast<int>(axis);
 }
 
+void read_grouped(const Object& o, NodeData& n) {
+  o.with("offsets", [&](const Json& v, const std::string& p) {
+    const auto offsets = moe_offsets_from_name(read_text(v, p));
+    if (!offsets) throw broken(Rule::file_word, who(p), shown(v), "first_token or end");
+    n.moe_offsets = *offsets;
+  });
+  if (n.kind == NodeKind::moe_grouped_matmul_bwd) {
+    o.allow(node_keys({"offsets", "accumulate"}));
+    o.with("accumulate", [&](const Json& v, const std::string& p) { n.accumulate = read_bool(v, p); });
+    return;
+  }
+  o.allow(node_keys({"mode", "offsets", "top_k", "zero_fill"}));
+  o.with("mode", [&](const Json& v, const std::string& p) {
+    const auto mode = moe_mode_from_name(read_text(v, p));
+    if (!mode) throw broken(Rule::file_word, who(p), shown(v), "none, gather or scatter");
+    n.moe_mode = *mode;
+  });
+  o.with("top_k", [&](const Json& v, const std::string& p) { n.top_k = read_int(v, p); });
+  o.with("zero_fill", [&](const Json& v, const std::string& p) { n.zero_fill = read_bool(v, p); });
+}
+
 void read_op(const Object& o, NodeData& n) {
   const std::string& op = read_text(o.need("op"), o.at("op"));
   if (op == "matmul") {
@@ -296,11 +318,14 @@ void read_op(const Object& o, NodeData& n) {
     n.block_size = {read_int(o.need("block_size"), o.at("block_size"))};
     o.with("axis", [&](const Json& v, const std::string& p) { n.axis = read_axis(v, p); });
     o.with("transpose", [&](const Json& v, const std::string& p) { n.transpose = read_bool(v, p); });
+  } else if (op == "moe_grouped_matmul" || op == "moe_grouped_matmul_bwd") {
+    n.kind = op == "moe_grouped_matmul" ? NodeKind::moe_grouped_matmul : NodeKind::moe_grouped_matmul_bwd;
+    read_grouped(o, n);
   } else {
     const auto mode = pointwise_from_name(op);
     if (!mode)
       throw broken(Rule::file_word, who(o.at("op")), shown(o.need("op")),
-                   "matmul, reduction, block_scale_dequantize, block_scale_quantize or a pointwise mode");
+                   "matmul, reduction, moe_grouped_matmul, block_scale_dequantize, block_scale_quantize or a pointwise mode");
     n.pointwise = *mode;
     o.allow(node_keys({"lower_clip", "upper_clip", "negative_slope", "alpha", "beta", "axis"}));
     PointwiseParameters& q = n.parameters;

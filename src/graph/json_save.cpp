@@ -69,6 +69,7 @@ std::string tensor_line(const TensorData& t) {
   if (t.is_virtual != computed) line.add("output", t.is_virtual ? "false" : "true");
   if (t.by_value != t.value.has_value()) line.add("pass_by_value", t.by_value ? "true" : "false");
   if (t.value) line.add("value", number(*t.value));
+  if (t.by_pointers) line.add("by_pointers", "true");
   return line.text();
 }
 
@@ -112,6 +113,14 @@ std::string node_line(const NodeData& n, const Names& names) {
     line.add("block_size", std::to_string(n.block_size.empty() ? 0 : n.block_size.front()));
     if (n.axis) line.add("axis", std::to_string(*n.axis));
     if (n.transpose) line.add("transpose", "true");
+  } else if (n.kind == NodeKind::moe_grouped_matmul) {
+    if (n.moe_mode != MoeMode::none) line.add_word("mode", name_of(n.moe_mode));
+    if (n.moe_offsets != MoeOffsets::first_token) line.add_word("offsets", name_of(n.moe_offsets));
+    if (n.top_k != 1) line.add("top_k", std::to_string(n.top_k));
+    if (n.zero_fill) line.add("zero_fill", "true");
+  } else if (n.kind == NodeKind::moe_grouped_matmul_bwd) {
+    if (n.moe_offsets != MoeOffsets::first_token) line.add_word("offsets", name_of(n.moe_offsets));
+    if (n.accumulate) line.add("accumulate", "true");
   } else if (n.kind == NodeKind::pointwise) {
     const PointwiseParameters& p = n.parameters;
     if (p.lower_clip) line.add("lower_clip", number(*p.lower_clip));

@@ -81,11 +81,23 @@ void check_parameters(const NodeData& n, const GraphData& g) {
   }
 }
 
-/// NumPy's rule: aligned at the right, each extent 1 or the common one.
+/// The offsets that group the rows of an operand, −1 where none do.
+int grouped_by(const NodeData& n, const GraphData& g) {
+  for (const int index : n.inputs)
+    if (const int by = g.tensors[static_cast<std::size_t>(index)].grouped_by; by >= 0) return by;
+  return -1;
+}
+
+/// NumPy's rule: aligned at the right, each extent 1 or the common one. Beside rows of groups, an operand (groups, 1, N) has one
+/// row for each group.
 Extents broadcast(const NodeData& n, const GraphData& g) {
   Extents out;
+  const int by = grouped_by(n, g);
+  const std::int64_t groups = by < 0 ? 1 : groups_of(g.tensors[static_cast<std::size_t>(by)]);
   for (const int index : n.inputs) {
-    const Extents& dim = g.tensors[static_cast<std::size_t>(index)].dim;
+    const TensorData& t = g.tensors[static_cast<std::size_t>(index)];
+    Extents dim = t.dim;
+    if (groups != 1 && t.grouped_by < 0 && dim.size() == 3 && dim[0] == groups && dim[1] == 1) dim[0] = 1;
     if (dim.size() > out.size()) out.insert(out.begin(), dim.size() - out.size(), 1);
     const std::size_t skip = out.size() - dim.size();
     for (std::size_t i = 0; i < dim.size(); ++i) {
@@ -131,6 +143,7 @@ void check_reduction(const NodeData& n, const GraphData& g) {
   const TensorData& out = g.tensors[static_cast<std::size_t>(n.output)];
   if (!out.dim_is_users)
     throw broken(Rule::graph_dim_unset, who(n) + ", " + who(out), "no extents", "extents that say what is reduced");
+  if (n.inputs.size() == 2) return check_group_reduction(n, g);
   bool legal = out.dim.size() == in.dim.size();
   bool reduces = false;
   for (std::size_t i = 0; legal && i < in.dim.size(); ++i) {
@@ -165,9 +178,13 @@ void infer(NodeData& n, GraphData& g) {
   } else if (n.kind == NodeKind::pointwise) {
     check_parameters(n, g);
     dim = broadcast(n, g);
+    out.grouped_by = grouped_by(n, g);
   } else if (n.kind == NodeKind::reduction) {
     check_reduction(n, g);
     dim = out.dim;
+  } else if (n.kind == NodeKind::moe_grouped_matmul || n.kind == NodeKind::moe_grouped_matmul_bwd) {
+    dim = grouped_dim(n, g);
+    out.grouped_by = n.kind == NodeKind::moe_grouped_matmul ? n.inputs[2] : -1;
   } else {
     dim = g.tensors[static_cast<std::size_t>(n.inputs[0])].dim;
   }
@@ -216,7 +233,9 @@ int arity_of(const NodeData& n) {
   switch (n.kind) {
     case NodeKind::matmul:
     case NodeKind::block_scale_dequantize: return 2;
-    case NodeKind::reduction:
+    case NodeKind::moe_grouped_matmul:
+    case NodeKind::moe_grouped_matmul_bwd: return grouped_arity(n);
+    case NodeKind::reduction: return n.inputs.size() == 2 ? 2 : 1;
     case NodeKind::block_scale_quantize: return 1;
     case NodeKind::pointwise: break;
   }

@@ -216,6 +216,11 @@ void CompiledPlan::run(std::span<const TensorView> buffers, Stream stream, Works
   if (!status.ok()) throw explain(status, buffers, stream, workspace);
 }
 
+void CompiledPlan::check() const {
+  if (const std::uint32_t faults = state_->compiled.launcher->take_data_faults(); faults != 0)
+    throw broken(Rule::call_data, "call", recipe::text_of_faults(faults), "data that fit");
+}
+
 WorkspaceSize CompiledPlan::workspace() const noexcept { return state_->compiled.recipe.workspace; }
 std::string CompiledPlan::name() const { return engine::plan_name(*state_->engine, state_->knobs); }
 std::string CompiledPlan::engine() const { return std::string(state_->engine->name()); }

@@ -46,8 +46,13 @@ class Builder {
       r_.operands[f.operand].first_role = static_cast<std::uint8_t>(i);
       if (f.kind == RoleKind::a) r_.first_a = static_cast<int>(i);
       if (f.kind == RoleKind::b) r_.first_b = static_cast<int>(i);
+      if (f.kind == RoleKind::group_offset) r_.offsets = static_cast<int>(i);
+      if (f.kind == RoleKind::b_table || (f.kind == RoleKind::b && f.symbol[0] == Symbol::e)) r_.experts = static_cast<int>(i);
+      if (f.kind == RoleKind::token_index && c.grouping.mode == MoeMode::gather) r_.row_list = static_cast<int>(i);
       if ((f.kind == RoleKind::a || f.kind == RoleKind::b) && f.symbol[0] == Symbol::l) r_.first_l = static_cast<int>(i);
     }
+    r_.is_by_table = !c.tables.empty();
+    if (r_.is_by_table) find_first_b();
   }
 
   Recipe run() {
@@ -55,6 +60,7 @@ class Builder {
     layout();
     extents();
     outputs();
+    if (r_.offsets >= 0) add(Rule::call_data, CheckKind::data, 0);
     if (r_.tiles.m > 0) add(Rule::call_grid, CheckKind::grid, 0);
     if (r_.workspace.bytes > 0) add(Rule::call_workspace, CheckKind::workspace, 0);
     add(Rule::internal, CheckKind::end, 0);
@@ -62,8 +68,19 @@ class Builder {
   }
 
  private:
+  /// A matrix among tables says N and K like any; where there is none, the description does, and `live` may read what it likes.
+  void find_first_b() {
+    r_.first_b = r_.first_a;
+    for (std::size_t i = r_.roles.size(); i-- > 0;)
+      if (r_.roles[i].kind == RoleKind::b) r_.first_b = static_cast<int>(i);
+  }
+  static bool is_vector(const RoleFact& f) {
+    return f.kind == RoleKind::b_table || f.kind == RoleKind::group_offset || f.kind == RoleKind::token_index ||
+           f.kind == RoleKind::token_slot;
+  }
   static bool is_matrix(const RoleFact& f) { return f.kind == RoleKind::a || f.kind == RoleKind::b; }
-  static bool is_aux(const RoleFact& f) { return f.kind == RoleKind::aux || f.kind == RoleKind::host_scalar; }
+  /// Bound by its broadcast shape.
+  static bool is_aux(const RoleFact& f) { return f.kind == RoleKind::aux || f.kind == RoleKind::host_scalar || is_vector(f); }
   static bool is_scale(const RoleFact& f) { return f.block > 0; }
   static bool is_output_scale(const RoleFact& f) { return f.kind == RoleKind::output_scale; }
   static bool is_dense_output(const RoleFact& f) { return f.kind == RoleKind::output || f.kind == RoleKind::reduction; }
@@ -127,8 +144,10 @@ class Builder {
   }
 
   void extents() {
+    each_role(is_vector, Rule::call_aux_extent, CheckKind::vector);
     add(Rule::call_extent_limit, CheckKind::live, 0);
     if (q_.inner) add(Rule::call_inner, CheckKind::inner, 0);
+    if (r_.offsets >= 0) add(Rule::call_extent_limit, CheckKind::live_groups, 0);
     each_role(is_matrix, Rule::call_batch, CheckKind::batch);
     each_role(is_matrix, Rule::call_extent, CheckKind::extents, 1);
     for (std::size_t i = 0; i < r_.roles.size(); ++i)
@@ -182,6 +201,7 @@ bool looks_beyond_layout(CheckKind kind) {
     case CheckKind::alignment:
     case CheckKind::span:
     case CheckKind::overlap:
+    case CheckKind::data:
     case CheckKind::workspace: return true;
     default: return false;
   }

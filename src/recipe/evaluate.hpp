@@ -161,6 +161,19 @@ inline bool interleaved(const RoleFact& f, const RoleView& x, const RoleFact& g,
   return is_injective_in_some_order(extent, stride, 4);
 }
 
+/// Elements of a role of one axis; −1 where it has more axes than that one, or extents that mean nothing.
+inline std::int64_t elements_of(const RoleFact& f, const TensorView& v) noexcept {
+  if (v.is_bare()) return f.extent[0] * f.extent[1];
+  if (v.rank < 0 || v.rank > kMaxRank) return -1;
+  std::int64_t n = 1;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(v.rank); ++i) {
+    if (v.extent[i] == 1) continue;
+    if (v.extent[i] < 0 || n != 1) return -1;
+    n = v.extent[i];
+  }
+  return n;
+}
+
 /// Elements of a dense run in any order of axes; −1 where there are gaps or repeats, or extents that mean nothing.
 inline std::int64_t dense_elements(const TensorView& v) noexcept {
   std::int64_t elements = 1, last = 0;
@@ -180,7 +193,7 @@ inline std::int64_t dense_elements(const TensorView& v) noexcept {
 }
 
 /// (batch, rows, blocks) of the scales of a role under the live extents.
-inline void scale_extents(const RoleFact& f, const std::int64_t (&live)[5], std::int64_t (&out)[3]) noexcept {
+inline void scale_extents(const RoleFact& f, const std::int64_t (&live)[kSymbols], std::int64_t (&out)[3]) noexcept {
   for (std::size_t i = 0; i < 3; ++i) out[i] = live[static_cast<std::size_t>(f.symbol[i])];
   out[2] = numeric::scale_columns(out[2], f.block);
 }
@@ -358,6 +371,13 @@ Status evaluate(const Recipe& r, const Check* list, const Launcher& launcher, co
             });
         } while (more(CheckKind::reach));
         break;
+      case CheckKind::vector:
+        do {
+          const TensorView& v = views[facts[c->role].operand];
+          if (elements_of(facts[c->role], v) < 0) [[unlikely]]
+            return fail([&] { return Words{"shape " + extents_text(v), "one axis, and others of extent 1"}; });
+        } while (more(CheckKind::vector));
+        break;
       case CheckKind::live: {
         const RoleView& a = roles[r.first_a];
         const RoleView& m = roles[r.first_b];
@@ -380,6 +400,26 @@ Status evaluate(const Recipe& r, const Check* list, const Launcher& launcher, co
           return fail([] { return Words{"K = 0", "at least 1"}; });
         ++c;
         break;
+      case CheckKind::live_groups: {
+        const auto count = [&](int role) { return elements_of(facts[role], views[facts[role].operand]); };
+        b.live[5] = count(r.offsets);
+        b.live[6] = r.experts < 0 ? 1 : facts[r.experts].kind == RoleKind::b ? roles[r.experts].extent[0] : count(r.experts);
+        b.live[7] = roles[r.first_a].extent[1];
+        if (r.row_list >= 0) b.live[2] = count(r.row_list);
+        if (r.is_by_table) {
+          b.live[3] = r.declared[2];
+          b.live[4] = r.declared[3];
+        }
+        const std::int64_t all = b.live[5] | b.live[6] | b.live[2];
+        if (all >= kExtentLimit) [[unlikely]]
+          return fail([&] {
+            return Words{std::to_string(b.live[5]) + " groups of " + std::to_string(b.live[2]) + " rows, " +
+                             std::to_string(b.live[6]) + " experts",
+                         "each below 2147483648"};
+          });
+        ++c;
+        break;
+      }
       case CheckKind::batch:
         do {
           const RoleView& v = roles[c->role];
@@ -541,6 +581,15 @@ Status evaluate(const Recipe& r, const Check* list, const Launcher& launcher, co
             });
         } while (more(CheckKind::injective));
         break;
+      case CheckKind::data: {
+        const std::uint32_t faults = launcher.data_faults();
+        if (faults != 0) [[unlikely]]
+          return fail([&] {
+            return Words{text_of_faults(faults) + " in a call before this one", "data that fit: check() reads and forgets this"};
+          });
+        ++c;
+        break;
+      }
       case CheckKind::grid: {
         // Each extent is below 2^31 here. Where fewer elements than 2^31 are asked for, no division is needed.
         const std::int64_t l = b.live[1], m = b.live[2], n = b.live[3];

@@ -22,6 +22,8 @@ bool is_as_declared(const Recipe& r, const Call& call) noexcept {
 
 void bind_declared(const Recipe& r, const Call& call, Binding& b) noexcept {
   for (int i = 0; i < 5; ++i) b.live[i] = r.declared_live[i];
+  if (r.offsets >= 0)
+    for (int i = 5; i < kSymbols; ++i) b.live[i] = r.declared_live[i];
   for (std::size_t i = 0; i < r.declared_views.size(); ++i) {
     b.role[i] = r.declared_views[i];
     b.role[i].data = static_cast<char*>(call.buffers[r.roles[i].operand].data);
@@ -47,7 +49,8 @@ Status check(const Recipe& recipe, const Launcher& launcher, const Call& call, B
 
 Status launch_again(const Recipe& recipe, const Launcher& launcher, const Call& call, Binding& binding) noexcept {
   binding.is_ready = false;
-  if (launcher.current_device(recipe.device, binding.is_ready) != recipe.device) [[unlikely]] {
+  const bool refused = recipe.offsets >= 0 && launcher.data_faults() != 0;
+  if (refused || launcher.current_device(recipe.device, binding.is_ready) != recipe.device) [[unlikely]] {
     Binding scratch;
     return check(recipe, launcher, call, scratch);  // which refuses for that reason, by the number of the check
   }

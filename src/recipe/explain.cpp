@@ -24,9 +24,10 @@ std::string strides_text(const TensorView& v) {
 }
 
 std::string extents_text(const std::int64_t (&canonical)[3], const RoleFact& f, const TensorView& v) {
+  const bool is_matrix = f.kind == RoleKind::a || f.kind == RoleKind::b;
   const bool kernel_order = f.kind == RoleKind::b && v.order == AxisOrder::kernel;
   std::int64_t user[3] = {canonical[0], canonical[1], canonical[2]};
-  if (f.kind == RoleKind::b && !kernel_order) std::swap(user[1], user[2]);
+  if (is_matrix && f.from_end[1] < f.from_end[2] && !kernel_order) std::swap(user[1], user[2]);
   const bool without_batch = v.rank == 2 && canonical[0] == 1;
   return without_batch ? joined(user + 1, 2) : joined(user, 3);
 }
@@ -50,6 +51,18 @@ std::string axis_text(const RoleFact& f, int canonical) {
 
 }  // namespace detail
 
+std::string text_of_faults(std::uint32_t faults) {
+  std::string s;
+  const auto say = [&](DataFault bit, const char* words) {
+    if ((faults & bit) != 0) s += (s.empty() ? "" : ", ") + std::string(words);
+  };
+  say(kFaultOffsets, "offsets that fall or leave the rows");
+  say(kFaultTokenIndex, "token indices outside the tokens");
+  say(kFaultTokenSlot, "slots outside top_k");
+  say(kFaultNullWeights, "null addresses of weights");
+  return s;
+}
+
 namespace {
 
 /// Whose fault a check would be: an operand with all its roles, or one role, or the call.
@@ -59,6 +72,8 @@ std::string subject_of(const Recipe& r, const chain::FusionChain& chain, const C
     case CheckKind::plan_device:
     case CheckKind::live:
     case CheckKind::inner:
+    case CheckKind::live_groups:
+    case CheckKind::data:
     case CheckKind::grid: return "call";
     case CheckKind::workspace: return "workspace";
     case CheckKind::present:
@@ -87,6 +102,8 @@ std::string_view kind_text(CheckKind k) {
     case CheckKind::reach: return "byte offsets fit";
     case CheckKind::live: return "read L, M, N, K";
     case CheckKind::inner: return "K is not 0";
+    case CheckKind::vector: return "one axis";
+    case CheckKind::live_groups: return "read groups, experts, rows";
     case CheckKind::batch: return "batch";
     case CheckKind::extents: return "extents";
     case CheckKind::alignment: return "alignment";
@@ -98,6 +115,7 @@ std::string_view kind_text(CheckKind k) {
     case CheckKind::scale_size: return "bytes of scales";
     case CheckKind::overlap: return "no shared bytes";
     case CheckKind::injective: return "no two elements in one place";
+    case CheckKind::data: return "data of calls before";
     case CheckKind::grid: return "tiles below 2^31";
     case CheckKind::workspace: return "size and alignment";
     case CheckKind::end: break;

@@ -15,6 +15,7 @@
 namespace verglas::recipe {
 
 using chain::kMaxRoles;
+using chain::kSymbols;
 using chain::RoleKind;
 using chain::Symbol;
 
@@ -34,8 +35,10 @@ enum class CheckKind : std::uint8_t {
   pitch,         ///< role: stride of the axis beside `a` clears the extent along `a`
   outer_stride,  ///< role: byte strides of axes other than `a` are multiples of `b`, and below 2^40 where `other` is 1
   reach,         ///< role: extents not negative, bytes fit 63 bits; measures the role's reach
+  vector,        ///< role of one axis: no other extent than 1 beside it, none below 0
   live,          ///< M and K from the first a, N from the first b, L from the first role that has it; each below 2^31
   inner,         ///< K is not 0
+  live_groups,   ///< groups from the offsets, experts from the first b or its table, rows from token indices; each below 2^31
   batch,         ///< role: canonical axis 0
   extents,       ///< role: canonical axes from `a` on have the live extents
   alignment,     ///< role: address is a multiple of `b`
@@ -47,6 +50,7 @@ enum class CheckKind : std::uint8_t {
   scale_size,    ///< role: interleaved scales have the bytes of all their atoms
   overlap,       ///< role and role `other`: byte ranges are disjoint
   injective,     ///< role: no two elements in one place
+  data,          ///< the calls before met no data that did not fit
   grid,          ///< tiles of the live extents are below 2^31
   workspace,     ///< size and alignment
   end,           ///< not a check: the last of every list
@@ -91,7 +95,7 @@ struct RoleView {
 
 /// What the checks establish and the launcher reads: live extents and one view a role.
 struct Binding {
-  std::int64_t live[5];  ///< indexed by Symbol: 1, L, M, N, K
+  std::int64_t live[kSymbols];  ///< indexed by Symbol: 1, L, M, N, K, and where there are groups G, E, T
   RoleView role[kMaxRoles];
   bool is_ready = false;  ///< what `Launcher::current_device` found
 };
@@ -101,6 +105,16 @@ struct Call {
   Stream stream;
   Workspace workspace;
 };
+
+/// What only memory knows, and what a launch keeps inside its buffers and reports: docs/moe.md.
+enum DataFault : std::uint32_t {
+  kFaultOffsets = 1,      ///< offsets of groups fall, or lie outside the rows
+  kFaultTokenIndex = 2,   ///< a token index outside the tokens
+  kFaultTokenSlot = 4,    ///< a slot outside top_k
+  kFaultNullWeights = 8,  ///< a null address for the weights of a group that has rows
+};
+/// In words.
+std::string text_of_faults(std::uint32_t faults);
 
 /// Extents of the tiles that a launch is divided into; 0 where nothing counts them.
 struct Tiles {
@@ -116,6 +130,9 @@ struct Recipe {
   WorkspaceSize workspace{};
   Tiles tiles{};
   int first_a = 0, first_b = 0, first_l = -1;  ///< roles that M and K, N, and L are read from; first_l −1: L is 1
+  int offsets = -1, experts = -1;  ///< roles that G and E are read from; without offsets there are no groups, without experts one
+  int row_list = -1;               ///< role that M is read from instead, where rows of the first a are T
+  bool is_by_table = false;        ///< weights are a table: N and K are those of the description
 
   /// A call whose buffers are laid out as declared passes every check that does not look at an address, a device or a size: the
   /// list was run once on the declaration when the plan was made. Such a call takes the views below and runs the other checks.
@@ -123,7 +140,7 @@ struct Recipe {
   std::vector<Check> address_checks;         ///< those of `checks` that remain, in their order
   std::vector<TensorView> declared_buffers;  ///< by operand
   std::vector<RoleView> declared_views;      ///< by role
-  std::int64_t declared_live[5]{};
+  std::int64_t declared_live[kSymbols]{};
 };
 
 /// What an engine adds to the rules that hold everywhere.
@@ -158,6 +175,10 @@ class Launcher {
   /// The current device of the calling thread, for plans that care; answers the plan's where there is nothing to ask.
   /// `is_ready` becomes true where the thread needs no preparing for the launch.
   virtual Device current_device(Device plan, bool& /*is_ready*/) const noexcept { return plan; }
+  /// What calls until now met in memory that no check can read, as bits of DataFault.
+  virtual std::uint32_t data_faults() const noexcept { return 0; }
+  /// The same, and forgets it.
+  virtual std::uint32_t take_data_faults() const noexcept { return 0; }
   /// The error of a launch that answered this status: what was attempted, and the driver's own name for the failure.
   virtual Error failure(Status status) const = 0;
 };

@@ -108,6 +108,31 @@ void read_input(Operand& o, const std::string& option, const std::string& file) 
   o.source = file;
 }
 
+/// Offsets of groups of one size, indices of tokens and slots in turn: numbers that fit, which random ones would not. False where
+/// an operand is none of these.
+bool fill_routing(const CompiledPlan& plan, const OperandInfo& info, HostArray& a) {
+  const chain::FusionChain& c = plan.chain();
+  const chain::Grouping& g = c.grouping;
+  const std::int64_t n = a.elements();
+  const std::int64_t rows = c.declared[g.axis == chain::GroupedAxis::k ? 3 : 1];
+  const std::int64_t top_k = std::max<std::int64_t>(g.top_k, 1);
+  const std::int64_t tokens = std::max<std::int64_t>(g.mode == MoeMode::gather ? g.tokens : rows / top_k, 1);
+  for (std::int64_t i = 0; i < n; ++i) {
+    if (info.roles == "group_offset")
+      a.set(i, static_cast<double>((i + (g.offsets == MoeOffsets::end ? 1 : 0)) * rows / n));
+    else if (info.roles == "token_index")
+      a.set(i, static_cast<double>(i % tokens));
+    else if (info.roles == "token_ks")
+      a.set(i, static_cast<double>(i / tokens % top_k));
+    else if (info.roles == "b_addresses")
+      throw broken(Rule::tool_operand, "input '" + info.name + "'", "addresses, of which no file and no seed can know",
+                   "weights in one array");
+    else
+      return false;
+  }
+  return n > 0;
+}
+
 std::vector<Operand> prepare(const CompiledPlan& plan, const Options& options) {
   std::vector<Operand> all;
   for (const OperandInfo& info : plan.operands()) all.push_back({.info = info, .array = {}, .source = {}, .target = {}});
@@ -129,6 +154,10 @@ std::vector<Operand> prepare(const CompiledPlan& plan, const Options& options) {
                    fmt::format("--input {}=FILE.npy, or --random SEED", o.info.name));
     o.array = make_array(o.info.dtype, o.info.dim, o.info.stride, "operand '" + o.info.name + "'");
     if (o.info.is_output) continue;
+    if (fill_routing(plan, o.info, o.array)) {
+      o.source = "in turn";
+      continue;
+    }
     fill(o.array, options.values == "normal" ? Filling::normal : Filling::integers, options.seed, i);
     o.source = fmt::format("random {}, seed {}", options.values, options.seed);
   }
@@ -289,6 +318,7 @@ int run(const Options& options) {
   std::vector<Operand> operands = prepare(plan, options);
   const Timing timing = plan.device().type == DeviceType::cuda ? execute_on_gpu(plan, operands, options.repeat)
                                                                : execute_on_host(plan, operands, options.repeat);
+  plan.check();
   for (const Operand& o : operands)
     if (!o.target.empty()) save(o.array, o.target);
   return report(options, graph, plan, operands, timing);

@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "oracle/block_scale.hpp"
+#include "oracle/grouped.hpp"
 #include "oracle/memory.hpp"
 #include "oracle/nodes.hpp"
 
@@ -30,6 +31,8 @@ Dims broadcast(Dims a, Dims b) {
   return a;
 }
 
+bool is_grouped(const Node& node) { return node.kind == NodeKind::grouped || node.kind == NodeKind::grouped_gradient; }
+
 /// Extents of a tensor from those of its sources, declared or live; B-chains in their own order.
 struct Extent {
   Dims dims;
@@ -47,6 +50,17 @@ Extent extent_of(const Graph& graph, int tensor, bool live, std::size_t depth = 
   }
   if (node->kind == NodeKind::reduction) return {t.dims, false};
   Extent r = extent_of(graph, node->inputs[0], live, depth + 1);
+  if (is_grouped(*node)) {
+    const Extent other = extent_of(graph, node->inputs[1], live, depth + 1);
+    const Dims da = padded(r.dims, 3), db = padded(other.dims, 3);
+    const std::int64_t columns = other.kernel_order ? db[1] : db[2];
+    const auto count = [&](std::size_t i) {
+      const Tensor& v = graph.tensors[static_cast<std::size_t>(node->inputs.at(i))];
+      return count_of(live && v.memory && !v.memory->bare ? v.memory->dims : v.dims);
+    };
+    if (node->kind == NodeKind::grouped_gradient) return {{count(2), da[2], columns}, false};
+    return {{1, node->routing == Routing::gather ? count(3) : da[1], columns}, false};
+  }
   if (node->kind == NodeKind::matmul) {
     Extent b = extent_of(graph, node->inputs[1], live, depth + 1);
     const Dims da = padded(r.dims, 3);
@@ -65,7 +79,7 @@ Extent extent_of(const Graph& graph, int tensor, bool live, std::size_t depth = 
 
 const Node* first_product(const Graph& graph) {
   for (const Node& node : graph.nodes)
-    if (node.kind == NodeKind::matmul) return &node;
+    if (node.kind == NodeKind::matmul || is_grouped(node)) return &node;
   return nullptr;
 }
 
@@ -74,7 +88,7 @@ bool feeds_product(const Graph& graph, int tensor, std::size_t depth = 0) {
   if (depth > graph.nodes.size()) return false;
   for (const Node& node : graph.nodes) {
     if (std::find(node.inputs.begin(), node.inputs.end(), tensor) == node.inputs.end()) continue;
-    if (node.kind == NodeKind::matmul) return true;
+    if (node.kind == NodeKind::matmul || is_grouped(node)) return true;
     if ((node.kind == NodeKind::pointwise || node.kind == NodeKind::dequantize) && feeds_product(graph, node.output, depth + 1))
       return true;
   }
@@ -107,15 +121,34 @@ Result read_input(const Graph& graph, int index) {
     memory.strides.assign(t.dims.size(), 0);
   }
   if (const Node* product = first_product(graph); product != nullptr && !feeds_product(graph, index)) {
-    const Memory over_domain = spread(t, padded(extent_of(graph, product->output, false).dims, 3), live_domain(graph));
+    Dims declared = padded(extent_of(graph, product->output, false).dims, 3), live = live_domain(graph);
+    const std::int64_t groups =
+        product->kind == NodeKind::grouped ? count_of(graph.tensors[static_cast<std::size_t>(product->inputs.at(2))].dims) : 1;
+    if (groups != 1 && t.dims.size() == 3 && t.dims[0] == groups && t.dims[1] == 1) {  // a row for each group
+      declared = {groups, 1, declared[2]};
+      live = {groups_of(graph, *product), 1, live[2]};
+    }
+    const Memory over_domain = spread(t, declared, live);
     if (!over_domain.dims.empty()) memory = over_domain;
   }
   return load(t.format, memory);
 }
 
 /// One node element by element, its operands broadcast against each other.
-Result pointwise(const Node& node, const Tensor& out, const std::vector<const Result*>& inputs, const Options& options) {
+Result pointwise(const Node& node, const Tensor& out, std::vector<const Result*> inputs, const Options& options) {
   Result r;
+  for (const Result* input : inputs)
+    if (input->has_groups) {
+      r.has_groups = true;
+      r.group = input->group;
+    }
+  std::vector<Result> spread;
+  spread.reserve(inputs.size());
+  for (const Result*& input : inputs)
+    if (r.has_groups && !input->has_groups && input->dims.size() == 3 && input->dims[0] != 1) {
+      spread.push_back(spread_over_groups(*input, r.group));
+      input = &spread.back();
+    }
   for (const Result* input : inputs) {
     r.dims = broadcast(r.dims, input->dims);
     r.kernel_order = r.kernel_order || input->kernel_order;
@@ -174,6 +207,10 @@ Result evaluate_node(const Graph& graph, const Node& node, const std::vector<Res
       return f == Format::e4m3 || f == Format::e5m2;
     };
     r = multiplied(*inputs.at(0), *inputs.at(1), node.compute, options.approximate && is_fp8(0) && is_fp8(1));
+  } else if (node.kind == NodeKind::grouped) {
+    r = grouped_product(graph, node, done);
+  } else if (node.kind == NodeKind::grouped_gradient) {
+    r = grouped_gradient(graph, node, done);
   } else if (node.kind == NodeKind::pointwise) {
     if (static_cast<int>(inputs.size()) != arity_of(node.mode)) throw std::invalid_argument("wrong number of operands");
     r = pointwise(node, out, inputs, options);
@@ -182,6 +219,13 @@ Result evaluate_node(const Graph& graph, const Node& node, const std::vector<Res
     const Dims dims = padded(out.dims, inputs.at(0)->dims.size());
     std::vector<bool> kept;
     for (std::int64_t d : dims) kept.push_back(d != 1);
+    if (inputs[0]->has_groups) {
+      const bool by_groups = inputs.size() == 2 && dims[0] != 1;
+      const std::int64_t groups = by_groups ? count_of(inputs[1]->dims) : 1;
+      r = reduced_rows(*inputs[0], node.reduction, kept, node.compute, by_groups, groups);
+      for (Bound& v : r.elements) v = rounded(out.format, v);
+      return r;
+    }
     r = reduced(*inputs[0], node.reduction, kept, node.compute);
   }
   for (Bound& v : r.elements) v = rounded(out.format, v);
@@ -263,6 +307,8 @@ std::vector<Result> evaluate(const Graph& graph, const Options& options) {
         const Result& source = done[static_cast<std::size_t>(node.inputs[0])];
         const Tensor& out = graph.tensors[static_cast<std::size_t>(node.output)];
         Quantised q = quantised(source, node.block, axis_of(node, out, source), format(node.output), format(node.scale));
+        q.data.group = q.scale.group = source.group;
+        q.data.has_groups = q.scale.has_groups = source.has_groups;
         done[static_cast<std::size_t>(node.output)] = std::move(q.data);
         done[static_cast<std::size_t>(node.scale)] = std::move(q.scale);
         ready[static_cast<std::size_t>(node.scale)] = true;

@@ -11,6 +11,8 @@ namespace oracle {
 struct Result {
   std::vector<std::int64_t> dims;
   std::vector<Bound> elements;
+  bool has_groups = false;    ///< rows of groups
+  std::vector<int> group{};   ///< of rows of groups: whose each is, −1 where nobody owns it and no element has a meaning
   bool kernel_order = false;  ///< second operand of a product in axes (b, N, K)
 
   bool known() const { return !dims.empty() || !elements.empty(); }

@@ -11,7 +11,10 @@
 
 namespace oracle {
 
-enum class NodeKind { matmul, pointwise, reduction, dequantize, quantize };
+enum class NodeKind { matmul, pointwise, reduction, dequantize, quantize, grouped, grouped_gradient };
+
+/// Which row of a grouped product reads which token, and where it goes.
+enum class Routing { plain, gather, scatter };
 
 /// Ports in the order of `Node::inputs`: binary {x, y}; binary_select {input0, input1, mask}; every backward mode {loss, x}.
 enum class Pointwise {
@@ -99,7 +102,9 @@ struct Tensor {
   bool is_interleaved = false;   ///< scales in atoms of 128 rows by 4 columns: a blob, whatever its extents say
   std::optional<double> value;   ///< scalar that is part of the graph; no memory then
   bool is_host_scalar = false;   ///< scalar handed over by each call, in host memory whatever the engine
+  bool is_table = false;         ///< a call passes addresses, one int64 for each matrix; `memory` is what they point to
   std::optional<Memory> memory;  ///< inputs of a call
+  std::optional<Memory> held;    ///< an output that is added to: what it held before the call
 };
 
 /// Parameters of the modes, converted to the node's compute type before use. Unset is the mode's default.
@@ -120,9 +125,13 @@ struct Node {
   int output = -1;
   Format compute = Format::fp32;  ///< fp32 | tf32 | int32
   Attributes attributes;
-  int scale = -1;              ///< quantize: the second output; a dequantize reads {data, scale}
-  int block = 0;               ///< of the two: elements that share a scale
-  std::size_t block_axis = 0;  ///< of the data as declared
+  int scale = -1;                    ///< quantize: the second output; a dequantize reads {data, scale}
+  int block = 0;                     ///< of the two: elements that share a scale
+  std::size_t block_axis = 0;        ///< of the data as declared
+  Routing routing = Routing::plain;  ///< grouped: inputs {token, weight, offsets, indices, slots}, as many as it takes
+  bool are_ends = false;             ///< offsets are the rows behind the groups
+  std::int64_t top_k = 1;
+  bool zero_fill = false, accumulate = false;
   std::string name;
 };
 

@@ -13,7 +13,8 @@ namespace {
 using Dims = std::vector<std::int64_t>;
 
 /// How a tensor takes part. One tensor may have several roles.
-enum class Role { first, second, aux, dense, reduction, scale, made_scale };
+/// groups, experts, rows: operands of one axis, of that length.
+enum class Role { first, second, groups, experts, rows, aux, dense, reduction, scale, made_scale };
 
 struct Part {
   int tensor;
@@ -34,6 +35,27 @@ bool all_ones(const Dims& dims) {
 Dims three(Dims dims) {
   while (dims.size() < 3) dims.insert(dims.begin(), 1);
   return dims;
+}
+
+bool is_grouped(const Node& node) { return node.kind == NodeKind::grouped || node.kind == NodeKind::grouped_gradient; }
+bool is_product(const Node& node) { return node.kind == NodeKind::matmul || is_grouped(node); }
+bool is_vector(Role role) { return role == Role::groups || role == Role::experts || role == Role::rows; }
+
+std::int64_t product_of(const Dims& dims) {
+  std::int64_t n = 1;
+  for (const std::int64_t d : dims)
+    if (d != 1) n = n == 1 ? d : std::max(n, d);
+  return n;
+}
+
+/// What a call passes for a tensor, as declared.
+struct Declared {
+  Format format;
+  Dims dims, strides;
+};
+Declared declaration(const Tensor& t) {
+  if (t.is_table) return {Format::int64, {t.dims[0]}, {1}};
+  return {t.format, t.dims, t.strides};
 }
 
 bool is_input(const Graph& graph, int tensor) { return maker_of(graph, tensor) < 0; }
@@ -65,8 +87,13 @@ std::vector<Part> parts_of(const Graph& graph) {
   };
   std::set<int> prologue, scalars;
   for (const Node& node : graph.nodes) {
-    if (node.kind != NodeKind::matmul) continue;
+    if (!is_product(node)) continue;
+    for (std::size_t i = 2; i < node.inputs.size(); ++i) put(node.inputs[i], i == 2 ? Role::groups : Role::rows);
     for (std::size_t side = 0; side < 2; ++side) {
+      if (graph.tensors[static_cast<std::size_t>(node.inputs[side])].is_table) {
+        put(node.inputs[side], Role::experts);
+        continue;
+      }
       const int root = root_of(graph, node.inputs[side], scalars);
       put(root, side == 0 ? Role::first : Role::second);
       for (int t = node.inputs[side]; t != root;) {
@@ -83,9 +110,12 @@ std::vector<Part> parts_of(const Graph& graph) {
   for (std::size_t n = 0; n < graph.nodes.size(); ++n)
     if (graph.nodes[n].kind == NodeKind::dequantize) put(graph.nodes[n].inputs[1], Role::scale, static_cast<int>(n));
   for (const Node& node : graph.nodes) {
-    if (node.kind == NodeKind::matmul || prologue.count(node.output)) continue;
+    if (is_product(node) || prologue.count(node.output)) continue;
     for (int i : node.inputs)
-      if (is_input(graph, i) && !graph.tensors[static_cast<std::size_t>(i)].value) put(i, Role::aux);
+      if (node.kind == NodeKind::reduction && i != node.inputs[0])
+        continue;
+      else if (is_input(graph, i) && !graph.tensors[static_cast<std::size_t>(i)].value)
+        put(i, Role::aux);
   }
   for (const Node& node : graph.nodes)
     if (graph.tensors[static_cast<std::size_t>(node.output)].is_output)
@@ -179,6 +209,7 @@ Pieces pieces_of(const Layout& declared, Role role, std::int64_t element) {
 
 struct Domain {
   std::optional<std::int64_t> l, m, n, k;
+  std::optional<std::int64_t> g, e, t;  // of grouped products: groups, experts, rows of tokens where these are not M
 };
 
 class Court {
@@ -244,9 +275,9 @@ class Court {
         Buffer& b = at->second;
         bare_.insert(p.tensor);
         b = {.address = b.address,
-             .format = tensor(p.tensor).format,
-             .dims = tensor(p.tensor).dims,
-             .strides = tensor(p.tensor).strides,
+             .format = declaration(tensor(p.tensor)).format,
+             .dims = declaration(tensor(p.tensor)).dims,
+             .strides = declaration(tensor(p.tensor)).strides,
              .read_only = b.read_only,
              .device = DeviceKind::unknown};
       }
@@ -260,12 +291,13 @@ class Court {
     const DeviceKind home = t.is_host_scalar ? DeviceKind::cpu : options_.device;
     const bool at_home = b.device == home && (home == DeviceKind::cpu || b.device_id == options_.device_id);
     if (b.device != DeviceKind::unknown && !at_home) fault("device", p.tensor);
-    if (b.format != t.format && !is_byte_carrier(t.format, b.format)) fault("dtype", p.tensor);
+    const Format format = declaration(t).format;
+    if (b.format != format && !is_byte_carrier(format, b.format)) fault("dtype", p.tensor);
     bool sound = true;
     bool walks_back = false;
     bool only_aux = true;
     for (const Part& q : parts_)
-      if (q.tensor == p.tensor && q.role != Role::aux && !is_scale(q)) only_aux = false;
+      if (q.tensor == p.tensor && q.role != Role::aux && !is_vector(q.role) && !is_scale(q)) only_aux = false;
     if (!only_aux && b.dims.size() != 2 && b.dims.size() != 3) {
       fault("rank", p.tensor);
       sound = false;
@@ -297,7 +329,7 @@ class Court {
       return;
     }
     sized_.insert(p.tensor);
-    const auto width = static_cast<std::uint64_t>(std::max(1, bits_of(t.format) / 8));
+    const auto width = static_cast<std::uint64_t>(std::max(1, bits_of(format) / 8));
     if (b.address % width != 0) fault("alignment", p.tensor);
     if (b.observed_bytes >= 0 && *bytes_reached(b) > b.observed_bytes) fault("span", p.tensor);
   }
@@ -367,6 +399,13 @@ class Court {
 
   Dims find_declared_domain() const {
     for (const Node& node : graph_.nodes)
+      if (is_grouped(node)) {
+        const Dims a = three(tensor(node.inputs[0]).dims), b = three(tensor(node.inputs[1]).dims);
+        const std::int64_t groups = product_of(tensor(node.inputs[2]).dims);
+        if (node.kind == NodeKind::grouped_gradient) return {groups, a[2], b[2]};
+        return {1, node.routing == Routing::gather ? product_of(tensor(node.inputs[3]).dims) : a[1], b[2]};
+      }
+    for (const Node& node : graph_.nodes)
       if (node.kind == NodeKind::matmul) {
         const Dims a = three(tensor(node.inputs[0]).dims), b = three(tensor(node.inputs[1]).dims);
         return {std::max(a[0], b[0]), a[1], b[2]};
@@ -382,7 +421,51 @@ class Court {
     return dims;
   }
 
+  const Node* grouped() const {
+    for (const Node& node : graph_.nodes)
+      if (is_grouped(node)) return &node;
+    return nullptr;
+  }
+
+  /// Length of an operand of one axis.
+  std::optional<std::int64_t> length_of(int index) const {
+    if (!sound_.count(index)) return {};
+    return product_of(buffers_.at(index).dims);
+  }
+
+  Domain find_grouped_domain(const Node& node) const {
+    Domain d;
+    const bool is_gradient = node.kind == NodeKind::grouped_gradient;
+    d.g = length_of(node.inputs[2]);
+    d.l = is_gradient ? d.g : 1;
+    bool by_table = false, first_b = true, first_a = true;
+    for (const Part& p : parts_) {
+      by_table = by_table || p.role == Role::experts;
+      if (p.role == Role::experts && !d.e) d.e = length_of(p.tensor);
+      if ((p.role != Role::first && p.role != Role::second)) continue;
+      bool& leads = p.role == Role::first ? first_a : first_b;
+      if (leads && sound_.count(p.tensor)) {
+        const Dims dims = read(p);
+        if (p.role == Role::first) {
+          (is_gradient ? d.k : node.routing == Routing::gather ? d.t : d.m) = dims[1];
+          (is_gradient ? d.m : d.k) = dims[2];
+        } else {
+          d.n = dims[2];
+        }
+        if (p.role == Role::second && three(tensor(p.tensor).dims)[0] != 1) d.e = dims[0];
+      }
+      leads = false;
+    }
+    if (node.routing == Routing::gather) d.m = length_of(node.inputs[3]);
+    if (by_table) {
+      d.k = three(tensor(node.inputs[0]).dims)[2];
+      d.n = declared_domain_[2];
+    }
+    return d;
+  }
+
   Domain find_live_domain() const {
+    if (const Node* node = grouped()) return find_grouped_domain(*node);
     Domain d;
     bool first = true, second = true;
     if (declared_domain_[0] == 1) d.l = 1;
@@ -407,10 +490,37 @@ class Court {
     if (want && got != *want) fault(rule, p.tensor);
   }
 
+  void fit_vector(const Part& p, const Domain& live) {
+    Dims got = buffers_.at(p.tensor).dims;
+    std::erase(got, 1);
+    std::optional<std::int64_t> want = p.role == Role::groups ? live.g : p.role == Role::experts ? live.e : live.m;
+    const Dims declared = declaration(tensor(p.tensor)).dims;
+    if (p.role != Role::rows && product_of(declared) == 1) want = 1;  // declared as one, it stays one
+    if (got.size() > 1) fault("extent.aux", p.tensor);
+    if (want && (*want == 1 ? !got.empty() : got != Dims{*want})) fault("extent.aux", p.tensor);
+  }
+
+  void fit_grouped(const Part& p, const Domain& live, bool is_gradient) {
+    const Dims dims = read(p), declared = three(tensor(p.tensor).dims);
+    const bool is_first = p.role == Role::first;
+    expect("extent.batch", p, dims[0], !is_first && declared[0] != 1 ? live.e : std::optional<std::int64_t>(1));
+    if (is_gradient) {
+      expect("extent.k", p, dims[1], live.k);
+      expect(is_first ? "extent.m" : "extent.n", p, dims[2], is_first ? live.m : live.n);
+    } else {
+      expect(is_first ? "extent.m" : "extent.k", p, dims[1], is_first ? (live.t ? live.t : live.m) : live.k);
+      expect(is_first ? "extent.k" : "extent.n", p, dims[2], is_first ? live.k : live.n);
+    }
+  }
+
   void fit(const Part& p, const Domain& live) {
     if (is_scale(p)) return fit_scale(p, live);
+    if (is_vector(p.role)) return fit_vector(p, live);
     const Buffer& b = buffers_.at(p.tensor);
     const Dims declared = three(tensor(p.tensor).dims);
+    const Node* const product = grouped();
+    if (product != nullptr && (p.role == Role::first || p.role == Role::second))
+      return fit_grouped(p, live, product->kind == NodeKind::grouped_gradient);
     if (p.role == Role::first || p.role == Role::second) {
       const Dims dims = read(p);
       expect("extent.batch", p, dims[0], declared[0] == 1 ? std::optional<std::int64_t>(1) : live.l);
@@ -427,6 +537,11 @@ class Court {
       if (i == 0 || p.role == Role::reduction) full = full && declared[i] != 1;
       if (p.role == Role::aux && all_ones(declared)) full = false;
       if (full) want[i] = domain[i];
+    }
+    if (product != nullptr && product->kind == NodeKind::grouped && rank == 3 && declared[1] == 1 && declared[0] != 1 &&
+        declared[0] == product_of(tensor(product->inputs[2]).dims)) {  // a row for each group
+      if (!live.g) return;
+      want = {*live.g, 1, want[2]};
     }
     if (p.role == Role::aux) {
       Dims got = b.dims;

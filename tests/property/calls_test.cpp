@@ -9,6 +9,7 @@
 #include "oracle/judge.hpp"
 #include "recipe/recipe.hpp"
 #include "support/graph_generator.hpp"
+#include "support/grouped_generator.hpp"
 #include "support/judged.hpp"
 
 // Legal and illegal calls: a legal call of a generated graph with one or two things changed. The library refuses exactly what the
@@ -227,10 +228,11 @@ TEST_P(Calls, AreRefusedExactlyWhenTheJudgeSaysSo) {
       options.largest = 290;
       options.most_work = 20000;
     }
-    Case c = draw_case(seed, options);
+    const bool is_grouped = seed % 4 == 1;
+    Case c = is_grouped ? draw_grouped_case(seed) : draw_case(seed, options);
     const verglas::CompiledPlan plan = c.graph.compile();
     Random r(seed ^ 0xBAD);
-    Call call = draw_call(c, r);
+    Call call = is_grouped ? draw_grouped_call(c, r) : draw_call(c, r);
     for (std::size_t k = 0; k < call.buffers.size(); ++k)
       if (c.operands[k].is_output) call.buffers[k].clear();
     Attempt legal{in_plan_order(c, plan, call.views), {}, {}};

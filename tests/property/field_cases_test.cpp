@@ -1,6 +1,5 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <array>
 #include <cmath>
@@ -11,6 +10,7 @@
 
 #include "oracle/graph.hpp"
 #include "oracle/memory.hpp"
+#include "support/cliff.hpp"
 #include "support/poisoned_buffer.hpp"
 #include "support/random.hpp"
 #include "verglas/verglas.hpp"
@@ -401,31 +401,11 @@ TEST(FieldCases, A33_LiveExtentsRuleEverything) {
   EXPECT_EQ(at(most, {0, 0, 0}), want);
 }
 
-/// Memory whose last byte lies before a page that may not be touched.
-class Cliff {
- public:
-  explicit Cliff(std::size_t bytes)
-      : page_(static_cast<std::size_t>(sysconf(_SC_PAGESIZE))), room_((bytes + page_ - 1) / page_ * page_) {
-    base_ = static_cast<char*>(mmap(nullptr, room_ + page_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    mprotect(base_ + room_, page_, PROT_NONE);
-    data_ = reinterpret_cast<float*>(base_ + room_ - bytes);
-  }
-  Cliff(const Cliff&) = delete;
-  Cliff& operator=(const Cliff&) = delete;
-  ~Cliff() { munmap(base_, room_ + page_); }
-  float* data() const { return data_; }
-
- private:
-  std::size_t page_, room_;
-  char* base_;
-  float* data_;
-};
-
 TEST(FieldCases, A35_NoReadPastTheEndOfAnyOperand) {
   for (const std::int64_t n : {144, 1, 33, 127}) {
     constexpr std::int64_t kM = 129, kK = 9;
     const auto cliff = [](std::int64_t count) {
-      return std::make_unique<Cliff>(static_cast<std::size_t>(count) * sizeof(float));
+      return std::make_unique<support::Cliff>(static_cast<std::size_t>(count) * sizeof(float));
     };
     const auto a = cliff(kM * kK), b = cliff(kK * n), full = cliff(kM * n), row = cliff(n), column = cliff(kM), one = cliff(1),
                y = cliff(kM * n);

@@ -46,6 +46,11 @@ REFUSES(cublaslt_chain) {
   EXPECT_EQ(decline_of(product({}, [](Graph& g, Tensor v) { return g.swish(v); })),
             "[cublaslt.chain] node 'swish_1': the library has no swish");
   EXPECT_EQ(decline_of(product({}, [](Graph& g, Tensor v) { return g.relu(v); })), "");
+  Graph g;
+  const Tensor t = g.tensor({.name = "t", .dim = {1, 8, 8}, .stride = {64, 8, 1}});
+  const Tensor o = g.tensor({.name = "o", .dim = {2}, .stride = {1}, .data_type = DataType::int32});
+  g.moe_grouped_matmul(t, t, o).set_output(true);
+  EXPECT_EQ(decline_of(std::move(g)), "[cublaslt.chain] a grouped product");
 }
 
 REFUSES(cublaslt_types) {

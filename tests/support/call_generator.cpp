@@ -31,6 +31,8 @@ Extents draw_live(const Case& c, Random& r) {
   return live;
 }
 
+}  // namespace
+
 double draw_number(Format format, Data data, Random& r) {
   constexpr double kInf = std::numeric_limits<double>::infinity();
   const bool whole = data != Data::small_integers;
@@ -54,6 +56,8 @@ double draw_number(Format format, Data data, Random& r) {
     return r.pick({std::numeric_limits<double>::quiet_NaN(), kInf, -kInf, -0.0, 1e-40, 3e38, 65504.0, -1e-7});
   return r.normal();
 }
+
+namespace {
 
 Dims declared_strides(const oracle::Tensor& t) { return t.strides.empty() ? oracle::packed_strides(t.dims) : t.strides; }
 
@@ -86,7 +90,8 @@ Dims draw_layout_like(const Dims& dims, const oracle::Tensor& t, Random& r) {
   return strides;
 }
 
-/// Strides of an input: gaps, repeated axes, windows that overlap.
+}  // namespace
+
 Dims draw_input_layout(const Dims& dims, Random& r) {
   Dims s = draw_layout(dims, r);
   for (std::int64_t& stride : s)
@@ -94,12 +99,6 @@ Dims draw_input_layout(const Dims& dims, Random& r) {
   return s;
 }
 
-struct Description {
-  Dims dims, strides;
-  bool kernel_order = false;
-};
-
-/// The same elements in other words: units dropped or added, B with its axes the other way round.
 Description describe(const CaseOperand& o, bool is_aux, const PoisonedBuffer& buffer, Random& r) {
   Description d{buffer.dims(), buffer.strides()};
   if (is_aux && r.chance(30)) {
@@ -144,8 +143,6 @@ verglas::TensorView view_of(const Description& d, Format format, void* data) {
   std::copy(d.strides.begin(), d.strides.end(), v.stride.begin());
   return v;
 }
-
-}  // namespace
 
 Dims draw_layout(const Dims& dims, Random& r, std::int64_t unit) {
   std::vector<std::size_t> order(dims.size());

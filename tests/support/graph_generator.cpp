@@ -660,8 +660,12 @@ std::string Case::line() const {
   for (const oracle::Node& n : reference.nodes) {
     const oracle::Tensor& t = reference.tensors[static_cast<std::size_t>(n.output)];
     s += t.name + (t.is_output ? "!" : "") + " = ";
-    s += n.kind == oracle::NodeKind::matmul       ? "matmul"
-         : n.kind == oracle::NodeKind::reduction  ? name_of(n.reduction)
+    s += n.kind == oracle::NodeKind::matmul      ? "matmul"
+         : n.kind == oracle::NodeKind::reduction ? name_of(n.reduction)
+         : n.kind == oracle::NodeKind::grouped   ? "grouped" + std::to_string(static_cast<int>(n.routing)) +
+                                                     (n.are_ends ? " by ends" : "") + (n.zero_fill ? " zero fill" : "")
+         : n.kind == oracle::NodeKind::grouped_gradient
+             ? std::string("gradient") + (n.accumulate ? " added" : "") + (n.are_ends ? " by ends" : "")
          : n.kind == oracle::NodeKind::dequantize ? "dequantize blocks of " + std::to_string(n.block)
          : n.kind == oracle::NodeKind::quantize
              ? "quantize axis " + std::to_string(n.block_axis) + " blocks of " + std::to_string(n.block)

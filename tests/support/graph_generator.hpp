@@ -12,9 +12,12 @@
 namespace support {
 
 /// What an axis of an operand stands for; the extent of a call follows from it.
-enum class Axis : std::uint8_t { one, l, m, n, k };
+enum class Axis : std::uint8_t { one, l, m, n, k, g, e, t };
 /// Indexed by Axis; [0] is 1.
-using Extents = std::array<std::int64_t, 5>;
+using Extents = std::array<std::int64_t, 8>;
+
+/// What an operand says about groups.
+enum class Duty : std::uint8_t { none, offsets, index, slot, token, table };
 
 /// A tensor that a call passes.
 struct CaseOperand {
@@ -27,6 +30,7 @@ struct CaseOperand {
   /// Of scales: elements of a block, and the axis along which it lies; `axes` are those of the data.
   int block = 0;
   std::size_t block_axis = 0;
+  Duty duty = Duty::none;  ///< of grouped products; token: rows that nobody reads hold NaN
 };
 
 enum class Data : std::uint8_t {
@@ -74,6 +78,8 @@ struct Call {
   std::vector<PoisonedBuffer> buffers;     ///< one for each operand of the case
   std::vector<verglas::TensorView> views;  ///< likewise
   std::vector<oracle::Memory> memory;      ///< likewise, what the reference reads
+  std::vector<PoisonedBuffer> matrices;    ///< to which tables of addresses point
+  bool has_faults = false;                 ///< its offsets or indices do not fit
   bool is_bare = false;                    ///< every view is a bare address
 };
 
@@ -81,6 +87,18 @@ struct Call {
 Call draw_call(const Case& c, Random& random);
 /// Strides that put no two elements in one place, in any order of axes, with gaps; all but the smallest multiples of `unit`.
 std::vector<std::int64_t> draw_layout(const std::vector<std::int64_t>& dims, Random& random, std::int64_t unit = 1);
+
+/// Strides of an input: gaps, repeated axes, windows that overlap.
+std::vector<std::int64_t> draw_input_layout(const std::vector<std::int64_t>& dims, Random& random);
+double draw_number(oracle::Format format, Data data, Random& random);
+
+/// The elements of a buffer in other words: units dropped or added, B with its axes the other way round.
+struct Description {
+  std::vector<std::int64_t> dims, strides;
+  bool kernel_order = false;
+};
+Description describe(const CaseOperand& o, bool is_aux, const PoisonedBuffer& buffer, Random& random);
+verglas::TensorView view_of(const Description& d, oracle::Format format, void* data);
 
 /// The same for fp4: the axis with two elements a byte has stride 1, the others even ones.
 std::vector<std::int64_t> draw_packed_layout(const std::vector<std::int64_t>& dims, int axis, Random& random);

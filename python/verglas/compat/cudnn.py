@@ -12,7 +12,7 @@ from verglas import Error as _Error
 from verglas import Graph as _Graph
 from verglas import Tensor as _Tensor
 from verglas import UnsupportedError as _UnsupportedError
-from verglas import build_plan_policy, data_type, heur_mode, reduction_mode, tensor_reordering
+from verglas import build_plan_policy, data_type, heur_mode, moe_grouped_matmul_mode, reduction_mode, tensor_reordering
 from verglas import ops as _ops
 from verglas import pointwise_mode as _pointwise_mode
 from verglas.compat import _cudnn_graph as wrapper
@@ -89,7 +89,7 @@ _MISSING_METHODS = frozenset(
     """adalayernorm adalayernorm_backward batchnorm batchnorm_backward batchnorm_inference
     concatenate conv_dgrad conv_fprop conv_wgrad deserialize diagonal_band_mask
     genstats get_behavior_notes get_behavior_notes_for_plan_at_index get_numeric_notes instancenorm instancenorm_backward
-    layernorm layernorm_backward moe_grouped_matmul paged_cache_load
+    layernorm layernorm_backward paged_cache_load
     query_tensor_attributes_of_uid reshape resample rmsnorm rmsnorm_backward rng sdpa sdpa_backward sdpa_fp8
     sdpa_fp8_backward sdpa_mxfp8 select_behavior_notes deselect_behavior_notes select_numeric_notes deselect_numeric_notes
     serialize slice transpose update_cuda_graph populate_cuda_graph warmup""".split()
@@ -164,7 +164,7 @@ _MISSING = frozenset(
     grouped_gemm_dsrelu_wrapper_sm100 grouped_gemm_dswiglu_wrapper_sm100 grouped_gemm_glu_hadamard_wrapper_sm100
     grouped_gemm_glu_jax_sm100 grouped_gemm_glu_wrapper_sm100 grouped_gemm_jax_sm100 grouped_gemm_quant_wrapper_sm100
     grouped_gemm_srelu_wrapper_sm100 grouped_gemm_swiglu_wrapper_sm100 grouped_gemm_wgrad_jax_sm100
-    grouped_gemm_wgrad_wrapper_sm100 grouped_gemm_wrapper_sm100 jax knob knob_type moe_grouped_matmul_mode
+    grouped_gemm_wgrad_wrapper_sm100 grouped_gemm_wrapper_sm100 jax knob knob_type
     norm_forward_phase numerical_note ops reshape_mode rmsnorm_rht_amax_wrapper_sm100 scalar_type
     scaled_dot_product_attention sdpa_bwd_wrapper_sm100_d256 sdpa_fwd_wrapper_sm100_d256""".split()
 )
@@ -198,6 +198,7 @@ __all__ = [
     "graph_cache",
     "heur_mode",
     "jit",
+    "moe_grouped_matmul_mode",
     "pointwise_mode",
     "pygraph",
     "reduction_mode",

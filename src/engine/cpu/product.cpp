@@ -66,7 +66,7 @@ class Scales {
 /// k elements of one row of a matrix with scales, from a column on that begins a block.
 void scale_row(const MatrixBlock& x, const Scales& scales, std::int64_t row, std::int64_t k0, std::int64_t k, float* f) noexcept {
   for (std::int64_t q = 0; q < k; q += scales.block()) {
-    const float s = scales.at(x.first_row + row, (k0 + q) / scales.block());
+    const float s = scales.at(x.first_row + x.row(row), (k0 + q) / scales.block());
     const std::int64_t end = std::min(q + scales.block(), k);
     for (std::int64_t i = q; i < end; ++i) f[i] *= s;
   }
@@ -122,7 +122,7 @@ struct Packed {
 
 /// fp32, no prologue, one axis contiguous and the other at least as far apart: read where it lies.
 bool is_direct(const MatrixBlock& x, std::int64_t k) {
-  if (x.dtype != DataType::fp32 || !x.input->prologue.empty() || x.input->scale_role >= 0) return false;
+  if (x.row_at || x.dtype != DataType::fp32 || !x.input->prologue.empty() || x.input->scale_role >= 0) return false;
   return (x.k_stride == 1 && x.row_stride >= std::max<std::int64_t>(k, 1)) ||
          (x.row_stride == 1 && x.k_stride >= std::max<std::int64_t>(x.rows, 1));
 }
@@ -133,7 +133,7 @@ Packed pack_scaled(const MatrixBlock& x, std::int64_t k0, std::int64_t k, bool k
   const Scales scales(x, chain, binding);
   if (k_inner) {
     for (std::int64_t r = 0; r < x.rows; ++r) {
-      load_run(x, base + numeric::byte_offset(r * x.row_stride, x.dtype), x.k_stride, k, chain, binding, into + r * k);
+      load_run(x, base + numeric::byte_offset(x.row(r) * x.row_stride, x.dtype), x.k_stride, k, chain, binding, into + r * k);
       scale_row(x, scales, r, k0, k, into + r * k);
     }
     return {into, k, true};
@@ -160,11 +160,11 @@ Packed pack(const MatrixBlock& x, std::int64_t k0, std::int64_t k, bool keep_dir
     const bool k_inner = x.k_stride == 1 && x.row_stride >= std::max<std::int64_t>(k, 1);
     return {reinterpret_cast<const float*>(base), k_inner ? x.row_stride : x.k_stride, k_inner};
   }
-  const bool k_inner = x.k_stride == 1 || x.row_stride != 1 || x.dtype == DataType::fp4_e2m1;
+  const bool k_inner = x.row_at || x.k_stride == 1 || x.row_stride != 1 || x.dtype == DataType::fp4_e2m1;
   if (x.input->scale_role >= 0) return pack_scaled(x, k0, k, k_inner, base, chain, binding, into);
   if (k_inner) {
     for (std::int64_t r = 0; r < x.rows; ++r)
-      load_run(x, base + r * x.row_stride * size, x.k_stride, k, chain, binding, into + r * k);
+      load_run(x, base + x.row(r) * x.row_stride * size, x.k_stride, k, chain, binding, into + r * k);
     return {into, k, true};
   }
   for (std::int64_t q = 0; q < k; ++q)

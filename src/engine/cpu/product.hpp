@@ -39,6 +39,9 @@ struct MatrixBlock {
   std::int64_t row_stride = 0, k_stride = 0;  ///< elements
   const chain::MatrixInput* input = nullptr;
   std::int64_t batch = 0, first_row = 0;  ///< of the block in its matrix: where its scales are
+  const std::int64_t* row_at = nullptr;   ///< the rows of the block, where they do not lie one behind the other
+
+  std::int64_t row(std::int64_t r) const noexcept { return row_at ? row_at[r] : r; }
 };
 
 /// Sums of one tile: c (a.rows, b.rows) with leading dimension ldc; int32 lanes when `integer`. False: no memory to pack

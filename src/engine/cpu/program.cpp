@@ -23,7 +23,7 @@ class Maker {
       p_.product_lane.push_back(g.accumulate == DataType::int32 ? Lane::i32 : Lane::f32);
     }
     for (std::size_t s = 0; s < c_.steps.size(); ++s) add_step(s);
-    for (const chain::Store& s : c_.stores) p_.stores.push_back({slot_of(s.value), s.role, lane(s.value)});
+    for (const chain::Store& s : c_.stores) p_.stores.push_back({slot_of(s.value), s.role, lane(s.value), s.accumulate});
     for (const chain::Reduction& r : c_.reductions)
       p_.reductions.push_back(
           {r.mode, lane(r.value), r.compute == DataType::int32 ? Lane::i32 : Lane::f32, slot_of(r.value), r.role, r.reduces});
@@ -167,6 +167,7 @@ void find_direct(Program& p) {
   p.stored_by.assign(p.row_ops.size(), -1);
   p.summed_in.assign(p.product_slot.size(), -1);
   for (std::size_t s = 0; s < p.stores.size(); ++s) {
+    if (p.stores[s].accumulate) continue;
     const int slot = p.stores[s].slot;
     std::size_t writer = p.row_ops.size();
     for (std::size_t i = 0; i < p.row_ops.size(); ++i)

@@ -28,6 +28,7 @@ struct Op {
 struct StoreOp {
   int slot = 0, role = 0;
   Lane lane = Lane::f32;
+  bool accumulate = false;  ///< added to what is there
 };
 
 struct ReduceOp {

@@ -126,11 +126,11 @@ void each_element(const recipe::RoleView& v, F&& f) noexcept {
 }
 
 template <class T>
-void combine_as(const ReduceOp& op, const Partial& p, const recipe::RoleView& out, std::int64_t l, std::int64_t m,
-                std::int64_t n) noexcept {
+void combine_as(const ReduceOp& op, const Partial& p, const recipe::RoleView& out, std::int64_t l, std::int64_t m, std::int64_t n,
+                const std::int64_t* rows) noexcept {
   for (std::int64_t r = 0; r < p.rows; ++r)
     for (std::int64_t c = 0; c < p.columns; ++c) {
-      T* to = at<T>(out, op.reduces[0] ? 0 : l, op.reduces[1] ? 0 : m + r, op.reduces[2] ? 0 : n + c);
+      T* to = at<T>(out, op.reduces[0] ? 0 : l, op.reduces[1] ? 0 : rows ? rows[r] : m + r, op.reduces[2] ? 0 : n + c);
       *to = join(op.mode, *to, lanes_of<T>(p)[r * p.columns + c]);
     }
 }
@@ -153,12 +153,12 @@ void absorb(const ReduceOp& op, const Partial& p, std::int64_t row, const float*
     absorb_as(op, p, row, lanes, n);
 }
 
-void combine(const ReduceOp& op, const Partial& p, const recipe::RoleView& out, std::int64_t l, std::int64_t m,
-             std::int64_t n) noexcept {
+void combine(const ReduceOp& op, const Partial& p, const recipe::RoleView& out, std::int64_t l, std::int64_t m, std::int64_t n,
+             const std::int64_t* rows) noexcept {
   if (op.compute == Lane::i32)
-    combine_as<std::int32_t>(op, p, out, l, m, n);
+    combine_as<std::int32_t>(op, p, out, l, m, n, rows);
   else
-    combine_as<float>(op, p, out, l, m, n);
+    combine_as<float>(op, p, out, l, m, n, rows);
 }
 
 void seed(const ReduceOp& op, const recipe::RoleView& out) noexcept {

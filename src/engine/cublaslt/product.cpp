@@ -23,6 +23,7 @@ class Reader {
   explicit Reader(const FusionChain& c) : c_(c) {}
 
   Result<Product> run() {
+    if (c_.grouping.axis != chain::GroupedAxis::none) return no("a grouped product");
     if (c_.gemms.size() != 1) return no(std::to_string(c_.gemms.size()) + " products");
     if (!c_.reductions.empty()) return no("a reduction");
     if (!c_.quantised.empty()) return no("a quantised output");

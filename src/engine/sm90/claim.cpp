@@ -26,6 +26,8 @@ std::optional<Decline> fault_of_types(const chain::FusionChain& c) {
 }  // namespace
 
 Result<engine::Claim> claim_chain(const chain::FusionChain& c) {
+  if (c.grouping.axis != chain::GroupedAxis::none)
+    return decline(Rule::sm90_grouped, label_of(c, c.roles[static_cast<std::size_t>(c.grouping.offset_role)]));
   for (const chain::Role& r : c.roles)
     if (r.block > 0)
       return decline(Rule::sm90_block_scale, label_of(c, r) + " holds scales of blocks of " + std::to_string(r.block));

@@ -40,10 +40,10 @@ struct alignas(64) Slot {
 constexpr std::size_t kSlots = 4;
 constexpr int kWidths[] = {128, 64, 32};  ///< of boxes of D
 
-/// Where a call of these extents, by Symbol, looks first.
-std::size_t slot_of(const std::int64_t (&live)[5]) noexcept {
+/// Where a call of these extents, by Symbol, looks first. Those of groups are not filled in: there are none here.
+std::size_t slot_of(const std::int64_t (&live)[recipe::kSymbols]) noexcept {
   std::uint64_t hash = 0;
-  for (const std::int64_t extent : live) hash = (hash ^ static_cast<std::uint64_t>(extent)) * 0x9e3779b97f4a7c15;
+  for (std::size_t i = 0; i < 5; ++i) hash = (hash ^ static_cast<std::uint64_t>(live[i])) * 0x9e3779b97f4a7c15;
   return hash >> 62;
 }
 
@@ -105,7 +105,7 @@ class Sm90Launcher final : public recipe::Launcher {
     const auto& e = chain_.declared;
     if (e[0] == 0 || e[1] == 0 || e[2] == 0) return;
     const cuda::CurrentContext here(driver_, context_);  // hazard: maps cannot be encoded without a context
-    const std::int64_t live[5] = {1, e[0], e[1], e[2], e[3]};
+    const std::int64_t live[recipe::kSymbols] = {1, e[0], e[1], e[2], e[3]};
     static_cast<void>(bring_up_to_date(slots_[slot_of(live)], declared.data(), live));
   }
 
@@ -170,7 +170,8 @@ class Sm90Launcher final : public recipe::Launcher {
   static ParameterBlock& block_in(std::byte* memory) noexcept { return *std::launder(reinterpret_cast<ParameterBlock*>(memory)); }
 
   /// The block of a taken slot becomes that of these views: whole where their layout is another, else where an address is.
-  cuda::CUresult bring_up_to_date(Slot& slot, const RoleView* views, const std::int64_t (&live)[5]) const noexcept {
+  cuda::CUresult bring_up_to_date(Slot& slot, const RoleView* views,
+                                  const std::int64_t (&live)[recipe::kSymbols]) const noexcept {
     bool is_same = slot.is_whole;
     for (int i = 0; is_same && i < loaded_count_; ++i) is_same = same_layout(views[loaded_[i]], slot.views[i]);
     slot.is_whole = false;
@@ -258,7 +259,7 @@ class Sm90Launcher final : public recipe::Launcher {
     return cuda::CUDA_SUCCESS;
   }
 
-  ScratchNeed need_for(const std::int64_t (&live)[5]) const noexcept {
+  ScratchNeed need_for(const std::int64_t (&live)[recipe::kSymbols]) const noexcept {
     return scratch_ ? scratch_need(config_, epilogue_.reductions, live) : ScratchNeed{};
   }
 

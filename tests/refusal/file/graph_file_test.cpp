@@ -56,7 +56,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"UnknownTensorKey", with_tensor(R"({"dims": [1]})"),
              "io_failed [file.unknown_key] graph file, /tensors/0/dims: got a key that is not known here, wanted one of name, "
              "uid, dim, "
-             "stride, data_type, reordering, output, pass_by_value, value",
+             "stride, data_type, reordering, output, pass_by_value, value, by_pointers",
              with_tensor(R"({"dim": [1]})")},
         Case{"AttributeOfAnotherOp", with_node(R"({"op": "relu", "inputs": ["x"], "output": "y", "padding": 0})"),
              "io_failed [file.unknown_key] graph file, /nodes/0/padding: got a key that is not known here, wanted one of op, "
@@ -110,9 +110,16 @@ INSTANTIATE_TEST_SUITE_P(
              "int8",
              with_tensor("{}")},
         Case{"UnknownOp", with_node(R"({"op": "conv", "inputs": ["x"], "output": "y"})"),
-             "io_failed [file.word] graph file, /nodes/0/op: got \"conv\", wanted matmul, reduction, block_scale_dequantize, "
-             "block_scale_quantize or a pointwise mode",
+             "io_failed [file.word] graph file, /nodes/0/op: got \"conv\", wanted matmul, reduction, moe_grouped_matmul, "
+             "block_scale_dequantize, block_scale_quantize or a pointwise mode",
              with_node(kRelu)},
+        Case{"UnknownMoeMode", with_node(R"({"op": "moe_grouped_matmul", "mode": "combine", "inputs": ["x"], "output": "y"})"),
+             "io_failed [file.word] graph file, /nodes/0/mode: got \"combine\", wanted none, gather or scatter",
+             with_node(R"({"op": "moe_grouped_matmul", "mode": "gather", "inputs": ["x"], "output": "y"})")},
+        Case{"UnknownMoeOffsets",
+             with_node(R"({"op": "moe_grouped_matmul", "offsets": "sizes", "inputs": ["x"], "output": "y"})"),
+             "io_failed [file.word] graph file, /nodes/0/offsets: got \"sizes\", wanted first_token or end",
+             with_node(R"({"op": "moe_grouped_matmul_bwd", "offsets": "end", "inputs": ["x"], "output": "y"})")},
         Case{"UnknownReduction", with_node(R"({"op": "reduction", "mode": "sum", "inputs": ["x"], "output": "y"})"),
              "io_failed [file.word] graph file, /nodes/0/mode: got \"sum\", wanted a reduction mode, such as add or max",
              with_node(R"({"op": "reduction", "mode": "add", "inputs": ["x"], "output": "y"})")},

@@ -8,6 +8,7 @@
 
 #include "chain/analyse.hpp"
 #include "support/graph_generator.hpp"
+#include "support/grouped_generator.hpp"
 #include "verglas/verglas.hpp"
 
 namespace verglas {
@@ -145,6 +146,19 @@ TEST(GraphFile, GraphsWithScalesOfBlocksAreReadAsTheyWereSaved) {
     quantised += fate.find("quantise") != std::string::npos ? 1 : 0;
   }
   EXPECT_GT(quantised, 30);
+}
+
+TEST(GraphFile, GroupedProductsAreReadAsTheyWereSaved) {
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    support::Case c = support::draw_grouped_case(seed);
+    const std::string saved = c.graph.to_json();
+    Graph read = Graph::from_json(saved);
+    ASSERT_EQ(read.to_json(), saved) << "seed " << seed;
+    const std::string fate = fate_of(c.graph);
+    ASSERT_TRUE(fate.starts_with("chain ")) << fate;
+    ASSERT_EQ(fate_of(read), fate) << "seed " << seed << "\n" << saved;
+    ASSERT_EQ(Graph::from_json(c.graph.to_json()).to_json(), c.graph.to_json()) << "seed " << seed;
+  }
 }
 
 TEST(GraphFile, EveryModeAndParameterIsKept) {

@@ -1,0 +1,195 @@
+"""Grouped products (mixture of experts) in NumPy's terms, against float64."""
+
+import itertools
+
+import ml_dtypes
+import numpy as np
+import pytest
+import verglas
+from support import BF16, Output, declare, integers
+
+MODE = verglas.moe_grouped_matmul_mode
+ENDS = verglas.moe_offsets.END
+
+
+def owners(offsets, rows, ends=False):
+    """The group of each row, -1 where there is none."""
+    bounds = [0, *offsets] if ends else [*offsets, rows]
+    group = np.full(rows, -1)
+    for g, (first, last) in enumerate(itertools.pairwise(bounds)):
+        group[first:last] = g
+    return group
+
+
+def multiplied(token, weight, group):
+    """float64 rows of the product; zeros where nobody owns one."""
+    out = np.zeros((len(group), weight.shape[2]))
+    for r, g in enumerate(group):
+        if g >= 0:
+            out[r] = token[r].astype(np.float64) @ weight[g % len(weight)].astype(np.float64)
+    return out
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float16, BF16])
+@pytest.mark.parametrize("wide", [np.int32, np.int64])
+@pytest.mark.parametrize("offsets,experts", [([0, 5, 5, 30], 4), ([3, 3, 8, 41], 2), ([0], 1), ([41, 41], 2)])
+def test_rows_in_place(kind, wide, offsets, experts):
+    token, weight = integers((1, 41, 24), 1, kind), integers((experts, 24, 17), 2, kind)
+    first = np.array(offsets, wide)
+    graph = verglas.Graph(io_data_type=kind)
+    t, w, o = declare(graph, "t", token), declare(graph, "w", weight), declare(graph, "o", first)
+    y = graph.moe_grouped_matmul(t, w, o).set_output(True).set_data_type("float32")
+    graph.build()
+    out = np.full((1, 41, 17), 7.5, np.float32)
+    graph.execute({t: token, w: weight, o: first, y: out})
+    group = owners(offsets, 41)
+    want = multiplied(token[0], weight, group)
+    assert (out[0][group >= 0] == want[group >= 0]).all()
+    assert (out[0][group < 0] == 7.5).all()
+    graph.check()
+
+
+def test_a_feed_forward_layer_of_experts():
+    """Gather, two products, biases of groups, SwiGLU; then scatter of the second layer with probabilities, top 2."""
+    rng = np.random.default_rng(5)
+    tokens, top_k, experts, hidden, inner = 23, 2, 5, 16, 32
+    rows = tokens * top_k
+    expert_of = np.stack([rng.permutation(experts)[:top_k] for _ in range(tokens)])
+    order = np.argsort(expert_of.ravel(), kind="stable")
+    index, slot = (order // top_k).astype(np.int32), (order % top_k).astype(np.int32)
+    first = np.searchsorted(expert_of.ravel()[order], np.arange(experts)).astype(np.int32)
+    x = rng.normal(size=(1, tokens, hidden)).astype(np.float32)
+    gate, up = (rng.normal(size=(experts, hidden, inner)).astype(np.float32) for _ in range(2))
+    down = rng.normal(size=(experts, inner, hidden)).astype(np.float32)
+    bias = rng.normal(size=(experts, 1, inner)).astype(np.float32)
+    probability = rng.uniform(size=(tokens, top_k)).astype(np.float32)
+
+    graph = verglas.Graph(io_data_type="float32")
+    tx, tg, tu, tb = (declare(graph, n, a) for n, a in (("x", x), ("gate", gate), ("up", up), ("bias", bias)))
+    to, ti = declare(graph, "o", first), declare(graph, "i", index)
+    pair = {"first_token_offset": to, "token_index": ti, "mode": MODE.GATHER}
+    g = graph.bias(graph.moe_grouped_matmul(tx, tg, **pair), tb)
+    h = graph.mul(graph.swish(g), graph.moe_grouped_matmul(tx, tu, **pair)).set_output(True)
+    most = graph.reduction(h, verglas.reduction_mode.AMAX, group_offset=to).set_dim([experts, 1, 1]).set_output(True)
+    graph.build()
+    between, largest = np.empty((1, rows, inner), np.float32), np.empty((experts, 1, 1), np.float32)
+    graph.execute({tx: x, tg: gate, tu: up, tb: bias, to: first, ti: index, h: between, most: largest})
+    group = owners(first, rows)
+    sums = multiplied(x[0][index], gate, group) + bias[group, 0].astype(np.float64)
+    want = sums / (1 + np.exp(-sums)) * multiplied(x[0][index], up, group)
+    np.testing.assert_allclose(between[0], want, rtol=2e-5, atol=2e-5)
+    for e in range(experts):
+        assert largest[e, 0, 0] == np.abs(between[0][group == e]).max(initial=0)
+
+    second = verglas.Graph(io_data_type="float32")
+    th, td, to = declare(second, "h", between), declare(second, "down", down), declare(second, "o", first)
+    ti, ts = declare(second, "i", index), declare(second, "s", slot)
+    tp = second.tensor(name="p", dim=[1, rows, 1], stride=[rows, 1, 1])
+    y = second.moe_grouped_matmul(th, td, to, ti, ts, mode=MODE.SCATTER, top_k=top_k)
+    y = second.mul(y, tp).set_output(True)
+    second.build()
+    out = Output((1, rows, hidden))
+    second.execute({th: between, td: down, to: first, ti: index, ts: slot, tp: probability.reshape(1, rows, 1), y: out.array})
+    result = out.array.astype(np.float64).reshape(tokens, top_k, hidden).sum(axis=1)
+    exact = np.zeros((tokens, hidden))
+    for r, g in enumerate(group):
+        scale = float(probability[index[r], slot[r]])
+        exact[index[r]] += between[0][r].astype(np.float64) @ down[g].astype(np.float64) * scale
+    np.testing.assert_allclose(result, exact, rtol=1e-4, atol=1e-4)
+    assert out.gaps_untouched()
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_the_gradient_of_the_weights(accumulate):
+    sizes = [7, 0, 30, 4, 0]
+    ends = np.cumsum(sizes).astype(np.int32)
+    x, dout = integers((1, 41, 12), 1, BF16), integers((1, 41, 9), 2, BF16)
+    before = integers((5, 12, 9), 3)
+    graph = verglas.Graph(io_data_type="bfloat16")
+    tx, td, to = declare(graph, "x", x), declare(graph, "dout", dout), declare(graph, "o", ends)
+    dw = graph.moe_grouped_matmul_bwd(tx, td, to, offsets=ENDS, accumulate=accumulate).set_output(True)
+    dw.set_data_type("float32")
+    graph.build()
+    out = before.copy()
+    graph.execute({tx: x, td: dout, to: ends, dw: out})
+    want = before * accumulate
+    for g, (last, size) in enumerate(zip(ends, sizes, strict=True)):
+        rows = slice(last - size, last)
+        want[g] += x[0, rows].astype(np.float64).T @ dout[0, rows].astype(np.float64)
+    assert (out == want).all()
+
+
+def test_weights_by_address():
+    token = integers((1, 20, 8), 1)
+    weights = [integers((8, 6), 10 + e) for e in range(3)]
+    first = np.array([0, 4, 15], np.int32)
+    graph = verglas.Graph(io_data_type="float32")
+    t, o = declare(graph, "t", token), declare(graph, "o", first)
+    w = graph.tensor(name="w", dim=[3, 8, 6], stride=[48, 6, 1]).set_by_pointers(True)
+    y = graph.moe_grouped_matmul(t, w, o).set_output(True)
+    graph.build()
+    table = np.array([a.__array_interface__["data"][0] for a in weights], np.int64)
+    out = np.empty((1, 20, 6), np.float32)
+    graph.execute({t: token, w: table, o: first, y: out})
+    assert (out[0] == multiplied(token[0], np.stack(weights), owners(first, 20))).all()
+    with pytest.raises(verglas.InvalidCallError, match=r"call\.dtype"):
+        graph.execute({t: token, w: np.stack(weights), o: first, y: out})
+
+
+def test_data_that_do_not_fit_are_told_and_never_followed():
+    token, weight = integers((1, 6, 4), 1), integers((2, 4, 3), 2)
+    index = np.array([0, 5, -1, 6, 2**31 - 1, 2], np.int32)
+    first = np.array([0, 3], np.int32)
+    graph = verglas.Graph(io_data_type="float32")
+    t, w, o = declare(graph, "t", token), declare(graph, "w", weight), declare(graph, "o", first)
+    i = graph.tensor(name="i", dim=[1, 6, 1], stride=[6, 1, 1], data_type="int32")
+    y = graph.moe_grouped_matmul(t, w, o, i, mode=MODE.GATHER).set_output(True)
+    graph.build()
+    out = np.full((1, 6, 3), 9.5, np.float32)
+    pack = {t: token, w: weight, o: first, i: index, y: out}
+    graph.execute(pack)
+    for r, (at, group) in enumerate(zip(index, owners(first, 6), strict=True)):
+        inside = 0 <= at < 6
+        want = token[0, at].astype(np.float64) @ weight[group].astype(np.float64) if inside else 9.5
+        assert (out[0, r] == want).all()
+    with pytest.raises(verglas.InvalidCallError, match="token indices outside the tokens"):
+        graph.execute(pack)
+    with pytest.raises(verglas.InvalidCallError, match=r"call\.data"):
+        graph.check()
+    graph.check()
+    index[3:5] = -1
+    graph.execute(pack)
+    graph.check()
+
+
+def test_zero_fill_and_quantised_rows():
+    token, weight = integers((1, 10, 16), 1), integers((2, 16, 64), 2)
+    first = np.array([4, 6], np.int64)
+    graph = verglas.Graph(io_data_type="float32")
+    t, w, o = declare(graph, "t", token), declare(graph, "w", weight), declare(graph, "o", first)
+    x = graph.moe_grouped_matmul(t, w, o, zero_fill=True).set_output(True)
+    data, scale = graph.block_scale_quantize(x, 32)
+    data.set_output(True).set_data_type("fp8_e4m3")
+    scale.set_output(True).set_data_type("fp8_e8m0")
+    graph.build()
+    out, q = np.full((1, 10, 64), np.nan, np.float32), np.full((1, 10, 64), 0x7F, np.uint8)
+    s = np.full((1, 10, 2), 0xFF, np.uint8)
+    graph.execute({t: token, w: weight, o: first, x: out, data: q, scale: s})
+    assert (out[0] == multiplied(token[0], weight, owners(first, 10))).all()
+    assert not q[0, :4].any() and not s[0, :4].any()
+    decoded = q.view(ml_dtypes.float8_e4m3fn).astype(np.float64) * np.repeat(2.0 ** (s.astype(int) - 127), 32, axis=2)
+    np.testing.assert_allclose(decoded[0, 4:], out[0, 4:], rtol=2**-4, atol=1e-6)
+
+
+def test_a_graph_file_holds_all_of_it():
+    graph = verglas.Graph(io_data_type="float32")
+    t = graph.tensor(name="t", dim=[1, 6, 4], stride=[24, 4, 1])
+    w = graph.tensor(name="w", dim=[2, 4, 3], stride=[12, 3, 1]).set_by_pointers(True)
+    o = graph.tensor(name="o", dim=[2], stride=[1], data_type="int64")
+    i, s = (graph.tensor(name=n, dim=[6], stride=[1], data_type="int32") for n in "is")
+    y = graph.moe_grouped_matmul(t, w, o, i, s, mode=MODE.SCATTER, top_k=3, offsets=ENDS, zero_fill=True).set_output(True)
+    graph.reduction(y, verglas.reduction_mode.ADD, group_offset=o).set_dim([2, 1, 3]).set_output(True)
+    text = graph.to_json()
+    assert verglas.Graph.from_json(text).to_json() == text
+    for word in ('"by_pointers": true', '"mode": "scatter"', '"top_k": 3', '"offsets": "end"', '"zero_fill": true'):
+        assert word in text

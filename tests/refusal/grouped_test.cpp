@@ -1,0 +1,252 @@
+#include <array>
+#include <functional>
+#include <vector>
+
+#include "refusal/refusal.hpp"
+#include "verglas/verglas.hpp"
+
+// Grouped products: what descriptions, chains and calls with them are refused for.
+namespace {
+
+using namespace verglas;
+using refusal::said;
+using Dims = std::vector<std::int64_t>;
+
+/// y (1, 12, 6) = grouped tokens (1, 12, 8) · weights (3, 8, 6), four groups, and what each test changes.
+struct Moe {
+  Graph g{{.io_data_type = DataType::fp32}};
+  Dims token = {1, 12, 8}, weight = {3, 8, 6}, offsets = {4}, index = {1, 12, 1}, slot = {12};
+  DataType offset_type = DataType::int32, index_type = DataType::int32;
+  MoeAttributes attributes = {.name = "moe"};
+  MoeGradientAttributes gradient = {.name = "dw"};
+  Tensor offset;
+
+  Tensor input(const char* name, const Dims& dim, DataType type = DataType::fp32) {
+    Dims stride(dim.size(), 1);
+    for (std::size_t i = dim.size(); i-- > 1;) stride[i - 1] = stride[i] * dim[i];
+    return g.tensor({.name = name, .dim = dim, .stride = stride, .data_type = type});
+  }
+  Tensor product() { return product(input("w", weight)); }
+  Tensor product(const Tensor& w) {
+    const Tensor t = input("t", token);
+    if (!offset.valid()) offset = input("o", offsets, offset_type);
+    Tensor i, s;
+    if (attributes.mode != MoeMode::none) i = input("i", index, index_type);
+    if (attributes.mode == MoeMode::scatter) s = input("s", slot, DataType::int32);
+    return g.moe_grouped_matmul(t, w, offset, attributes, i, s);
+  }
+  Tensor backward(const Dims& dout = {1, 12, 6}) {
+    const Tensor t = input("t", token);
+    const Tensor d = input("d", dout);
+    offset = input("o", offsets, offset_type);
+    return g.moe_grouped_matmul_bwd(t, d, offset, gradient);
+  }
+};
+
+std::string validated(const std::function<void(Moe&)>& build) {
+  Moe m;
+  return said([&] {
+    build(m);
+    m.g.validate();
+  });
+}
+/// Why the graph is no chain: "rule text"; "" when it is served.
+std::string declined(const std::function<void(Moe&)>& build) {
+  Moe m;
+  build(m);
+  const PlanList plans = m.g.plans();
+  return plans.size() > 0 ? std::string() : plans.declines().front().rule + " " + plans.declines().front().text;
+}
+void plain(Moe& m) { m.product().set_output(true); }
+
+REFUSES(graph_moe_operand) {
+  const auto with = [](const std::function<void(Moe&)>& change) {
+    return validated([&](Moe& m) {
+      change(m);
+      m.product().set_output(true);
+    });
+  };
+  const std::string who = "invalid_graph [graph.moe_operand] moe_grouped_matmul 'moe', tensor ";
+  EXPECT_EQ(with([](Moe& m) { m.token = {2, 12, 8}; }), who + "'t': got tokens of extents (2, 12, 8), wanted (1, rows, columns)");
+  EXPECT_EQ(with([](Moe& m) { m.weight = {8, 6}; }), who + "'w': got weights of extents (8, 6), wanted (experts, K, N)");
+  EXPECT_EQ(with([](Moe& m) { m.weight = {0, 8, 6}; }), who + "'w': got no experts, wanted one or more");
+  EXPECT_EQ(with([](Moe& m) { m.offset_type = DataType::fp32; }), who + "'o': got offsets of type fp32, wanted int32 or int64");
+  EXPECT_EQ(with([](Moe& m) { m.offsets = {4, 2}; }), who + "'o': got offsets of extents (4, 2), wanted one axis of groups");
+  const auto gathers = [](Moe& m) { m.attributes.mode = MoeMode::gather; };
+  const auto scatters = [](Moe& m) { m.attributes.mode = MoeMode::scatter; };
+  EXPECT_EQ(with([&](Moe& m) { gathers(m), m.index_type = DataType::int64; }),
+            who + "'i': got token indices of type int64, wanted int32");
+  EXPECT_EQ(with([&](Moe& m) { scatters(m), m.index = {1, 11, 1}; }),
+            who + "'i': got token indices of extents (1, 11, 1), wanted one axis of 12");
+  EXPECT_EQ(with([&](Moe& m) { scatters(m), m.slot = {13}; }), who + "'s': got slots of extents (13), wanted one axis of 12");
+  EXPECT_EQ(validated([](Moe& m) { m.backward({1, 11, 6}).set_output(true); }),
+            "invalid_graph [graph.moe_operand] moe_grouped_matmul_bwd 'dw', tensor 'd': got 11 rows, wanted 12 as in the tokens");
+  EXPECT_EQ(with([](Moe&) {}), "");
+  EXPECT_EQ(with([](Moe& m) { m.offset_type = DataType::int64, m.offsets = {4, 1, 1}; }), "");
+  EXPECT_EQ(with([&](Moe& m) { gathers(m), m.index = {1, 40, 1}; }), "");
+  EXPECT_EQ(with(scatters), "");
+  EXPECT_EQ(validated([](Moe& m) { m.backward().set_output(true); }), "");
+}
+
+TEST(Refuses, GroupedProductsByOlderRules) {
+  EXPECT_EQ(
+      validated([](Moe& m) {
+        m.weight = {3, 9, 6};
+        m.product();
+      }),
+      "invalid_graph [graph.matmul_inner] moe_grouped_matmul 'moe': got K = 9 from weights (3, 9, 6), wanted 8 as in tokens (1, "
+      "12, 8)");
+  EXPECT_EQ(validated([](Moe& m) {
+              m.attributes.top_k = 0;
+              m.product();
+            }),
+            "invalid_graph [graph.parameters] moe_grouped_matmul 'moe': got top_k 0, wanted 1 or more");
+  EXPECT_EQ(validated([](Moe& m) {
+              const Tensor t = m.input("t", m.token), w = m.input("w", m.weight), o = m.input("o", m.offsets, DataType::int32);
+              m.g.moe_grouped_matmul(t, w, o, {.name = "moe", .mode = MoeMode::gather});
+            }),
+            "invalid_graph [graph.arity] moe_grouped_matmul 'moe': got 3 operands, wanted 4");
+}
+
+REFUSES(graph_group_offset) {
+  const auto with = [](Dims dim, bool other) {
+    return validated([&](Moe& m) {
+      const Tensor y = m.product();
+      const Tensor o = other ? m.input("other", {4}, DataType::int32) : m.offset;
+      m.g.reduction(y, ReductionMode::amax, {.name = "r"}, o).set_dim(std::move(dim)).set_output(true);
+    });
+  };
+  EXPECT_EQ(with({4, 1, 1}, true),
+            "invalid_graph [graph.group_offset] reduction 'r', tensor 'other': got offsets that do not group the rows of "
+            "'moe::out', wanted those of the grouped product before it");
+  EXPECT_EQ(with({3, 1, 1}, false),
+            "invalid_graph [graph.group_offset] reduction 'r': got output extents (3, 1, 1), wanted (4, 1, 1) or (4, 1, 6)");
+  EXPECT_EQ(with({4, 1, 1}, false), "");
+  EXPECT_EQ(with({4, 1, 6}, false), "");
+}
+
+REFUSES(chain_group_alike) {
+  const auto with = [](const std::function<void(Moe&)>& between, bool is_matmul) {
+    return declined([&](Moe& m) {
+      const Tensor x = m.product();
+      between(m);
+      const Tensor y = is_matmul ? m.g.matmul(m.input("a", {1, 12, 8}), m.input("b", {1, 8, 6}), {.name = "mm"}) : m.product();
+      m.g.mul(x, y).set_output(true);
+    });
+  };
+  EXPECT_EQ(with([](Moe&) {}, true), "chain.group_alike matmul 'mm' is not grouped as moe_grouped_matmul 'moe'");
+  EXPECT_EQ(with([](Moe& m) { m.attributes.zero_fill = true; }, false),
+            "chain.group_alike moe_grouped_matmul 'moe' is not grouped as moe_grouped_matmul 'moe'");
+  EXPECT_EQ(with([](Moe&) {}, false), "");
+}
+
+REFUSES(chain_group_operand) {
+  EXPECT_EQ(declined([](Moe& m) {
+              m.offset = m.g.pointwise(PointwiseMode::abs, {m.input("raw", {4}, DataType::int32)}, {},
+                                       {.compute_data_type = DataType::int32});
+              m.offset.set_name("abs").set_data_type(DataType::int32);
+              plain(m);
+            }),
+            "chain.group_operand tensor 'abs' of 'moe' is no plain input of the graph");
+  EXPECT_EQ(declined(plain), "");
+}
+
+REFUSES(chain_group_scale) {
+  const auto with = [](std::optional<int> axis, TensorReordering order) {
+    return declined([&](Moe& m) {
+      m.weight = {3, 8, 32};
+      m.token = {1, 32, 8};
+      const auto both = m.g.block_scale_quantize(m.product(), 32, axis, {.name = "q"});
+      Tensor(both[0]).set_data_type(DataType::fp8_e4m3).set_output(true);
+      Tensor(both[1]).set_data_type(DataType::fp8_e8m0).set_reordering_type(order).set_output(true);
+    });
+  };
+  EXPECT_EQ(with(1, TensorReordering::none), "chain.group_scale node 'q' quantises rows of groups along M");
+  EXPECT_EQ(with({}, TensorReordering::f8_128x4),
+            "chain.group_scale node 'q' quantises rows of groups with scales reordered to f8_128x4");
+  EXPECT_EQ(with({}, TensorReordering::none), "");
+  const auto scaled = [](TensorReordering order) {
+    return declined([&](Moe& m) {
+      const Tensor t = m.input("t", {1, 12, 32}, DataType::fp8_e4m3);
+      const Dims dim = order == TensorReordering::none ? Dims{1, 12, 1} : Dims{1, 128, 4};
+      const Tensor s = m.input("s", dim, DataType::fp8_e8m0);
+      Tensor(s).set_reordering_type(order);
+      const Tensor x = m.g.block_scale_dequantize(t, s, {1, 32}, {.name = "dq"});
+      const Tensor w = m.input("w", {3, 32, 6}), o = m.input("o", {4}, DataType::int32);
+      m.g.moe_grouped_matmul(x, w, o).set_output(true);
+    });
+  };
+  EXPECT_EQ(scaled(TensorReordering::f8_128x4), "chain.group_scale node 'dq' has scales reordered to f8_128x4");
+  EXPECT_EQ(scaled(TensorReordering::none), "");
+}
+
+REFUSES(chain_pointer_table) {
+  const auto with = [](bool on_weights) {
+    return declined([&](Moe& m) {
+      Tensor w = m.input("w", m.weight);
+      if (on_weights) w.set_by_pointers(true);
+      Tensor y = m.product(w);
+      Tensor x = m.input("x", {1, 12, 6});
+      if (!on_weights) x.set_by_pointers(true);
+      m.g.add(y, x).set_output(true);
+    });
+  };
+  EXPECT_EQ(with(false), "chain.pointer_table tensor 'x' is passed by pointers");
+  EXPECT_EQ(with(true), "");
+}
+
+REFUSES(chain_accumulate) {
+  const auto with = [](bool is_read) {
+    return declined([&](Moe& m) {
+      m.gradient.accumulate = true;
+      Tensor dw = m.backward();
+      dw.set_output(true);
+      if (is_read) m.g.pointwise(PointwiseMode::relu, {dw}, {}, {.name = "relu"}).set_output(true);
+    });
+  };
+  EXPECT_EQ(with(true), "chain.accumulate what 'dw' adds to its output is read by 'relu'");
+  EXPECT_EQ(with(false), "");
+}
+
+REFUSES(sm90_grouped) {
+  const auto said_by_sm90 = [](const std::function<void(Moe&)>& build) {
+    Moe m;
+    build(m);
+    const PlanList plans = m.g.plans({.device = {DeviceType::cuda, 0}});
+    for (const DeclineRecord& d : plans.declines())
+      if (d.engine == "sm90") return d.rule + " " + d.text;
+    return std::string();
+  };
+  EXPECT_EQ(said_by_sm90(plain), "sm90.grouped group_offset 'o'");
+}
+
+REFUSES(call_data) {
+  Moe m;
+  plain(m);
+  const CompiledPlan plan = m.g.compile();
+  std::vector<float> t(96, 1.0F), w(144, 1.0F), y(72, -7.0F);
+  std::array<std::int32_t, 4> o = {0, 5, 4, 13};
+  const std::vector<TensorView> views = {
+      TensorView::dense(t.data(), DataType::fp32, {1, 12, 8}), TensorView::dense(w.data(), DataType::fp32, {3, 8, 6}),
+      TensorView::dense(o.data(), DataType::int32, {4}), TensorView::dense(y.data(), DataType::fp32, {1, 12, 6})};
+  BoundCall bound = plan.bind(views);
+  EXPECT_TRUE(plan.execute(views).ok());  // clamped: every row has a group
+  EXPECT_EQ(y, std::vector<float>(72, 8.0F));
+  y.assign(72, -7.0F);
+  o = {0, 5, 5, 12};
+  const Status status = plan.execute(views);
+  EXPECT_EQ(
+      plan.explain(status, views).what(),
+      std::string("invalid_call [call.data] call: got offsets that fall or leave the rows in a call before this one, wanted "
+                  "data that fit: check() reads and forgets this"));
+  EXPECT_EQ(y, std::vector<float>(72, -7.0F)) << "a refused call wrote";
+  EXPECT_FALSE(bound().ok());
+  EXPECT_EQ(said([&] { plan.check(); }),
+            "invalid_call [call.data] call: got offsets that fall or leave the rows, wanted data that fit");
+  EXPECT_EQ(said([&] { plan.check(); }), "");
+  EXPECT_TRUE(bound().ok());
+  EXPECT_TRUE(plan.execute(views).ok());
+  EXPECT_EQ(said([&] { plan.check(); }), "");
+}
+
+}  // namespace
