@@ -22,9 +22,10 @@ std::string word_of(const FusionChain& c, const chain::Step& s) {
   return std::string(name_of(s.mode));
 }
 
-std::string word_of(const chain::Reduction& r) {
+std::string word_of(const FusionChain& c, const chain::Reduction& r) {
   const std::string over = r.reduces[1] && r.reduces[2] ? "all" : r.reduces[2] ? "row" : r.reduces[1] ? "column" : "batch";
-  return over + "_" + (r.mode == ReductionMode::add ? "sum" : std::string(name_of(r.mode)));
+  const std::string each = c.grouping.axis == chain::GroupedAxis::m && !r.reduces[0] ? "group_" : "";
+  return each + over + "_" + (r.mode == ReductionMode::add ? "sum" : std::string(name_of(r.mode)));
 }
 
 std::string prologue_of(const FusionChain& c) {
@@ -45,9 +46,12 @@ std::string prologue_of(const FusionChain& c) {
 
 std::string summary_of(const FusionChain& c) {
   std::string s = prologue_of(c);
-  s += c.gemms.size() == 1 ? "matmul" : fmt::format("{}×matmul", c.gemms.size());
+  const std::string product = c.grouping.axis == chain::GroupedAxis::none ? "matmul"
+                              : c.grouping.axis == chain::GroupedAxis::m  ? "grouped_matmul"
+                                                                          : "grouped_gradient";
+  s += c.gemms.size() == 1 ? product : fmt::format("{}×{}", c.gemms.size(), product);
   for (const chain::Step& step : c.steps) s += "+" + word_of(c, step);
-  for (const chain::Reduction& r : c.reductions) s += "+" + word_of(r);
+  for (const chain::Reduction& r : c.reductions) s += "+" + word_of(c, r);
   for (const chain::Quantise& q : c.quantised) s += q.along_m ? "+column_quantize" : "+row_quantize";
   return s;
 }

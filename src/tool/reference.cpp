@@ -189,6 +189,10 @@ class Evaluator {
         out = pointwise(n);
       else if (n.kind == NodeKind::reduction)
         out = reduce(n);
+      else if (n.kind == NodeKind::moe_grouped_matmul && !tensor(n.inputs[1]).by_pointers)
+        out = grouped(n, progress);
+      else if (n.kind == NodeKind::moe_grouped_matmul_bwd && !n.accumulate)
+        out = grouped_gradient(n, progress);
       else
         open(n);
       for (Ball& b : out) b = rounded(tensor(n.output).dtype, b);
@@ -205,7 +209,7 @@ class Evaluator {
     return n;
   }
 
-  /// Scales of blocks are not evaluated: everything behind them is open.
+  /// Scales of blocks, weights by address and sums onto what an output held are not evaluated: everything behind them is open.
   void open(const NodeData& n) {
     for (const int result : {n.output, n.scale})
       if (result >= 0)
@@ -215,8 +219,91 @@ class Evaluator {
   std::int64_t work() const {
     std::int64_t n = 0;
     for (const NodeData& node : g_.nodes)
-      if (node.kind == NodeKind::matmul) n += count(tensor(node.output).dim);
+      if (node.kind == NodeKind::matmul || node.kind == NodeKind::moe_grouped_matmul ||
+          node.kind == NodeKind::moe_grouped_matmul_bwd)
+        n += count(tensor(node.output).dim);
     return n;
+  }
+
+  std::int64_t number(int t, std::int64_t i) const {
+    return static_cast<std::int64_t>(values_[static_cast<std::size_t>(t)][static_cast<std::size_t>(i)].value);
+  }
+
+  /// The group of each row, −1 where none owns it.
+  std::vector<int> owners(const NodeData& n, std::int64_t rows) const {
+    std::vector<int> owner(static_cast<std::size_t>(rows), -1);
+    const std::int64_t groups = graph::groups_of(tensor(n.inputs[2]));
+    std::int64_t bound = 0;
+    for (std::int64_t g = 0; g < groups; ++g) {
+      const std::int64_t next = std::clamp(number(n.inputs[2], g), bound, rows);
+      const bool are_ends = n.moe_offsets == MoeOffsets::end;
+      for (std::int64_t r = are_ends ? bound : next; r < (are_ends ? next : rows); ++r)
+        owner[static_cast<std::size_t>(r)] = static_cast<int>(g);
+      bound = next;
+    }
+    return owner;
+  }
+
+  /// Σ of x(k) · y(k).
+  template <class X, class Y>
+  static Ball dot(std::int64_t depth, bool int32, X&& x, Y&& y) {
+    Sum sum;
+    for (std::int64_t k = 0; k < depth; ++k) {
+      const Ball a = x(k), b = y(k);
+      sum.add({a.value * b.value, std::abs(a.value) * b.radius + std::abs(b.value) * a.radius + a.radius * b.radius});
+    }
+    return sum.ball(int32);
+  }
+
+  /// Rows that nobody owns are open.
+  std::vector<Ball> grouped(const NodeData& n, Progress& progress) {
+    const auto& dim = tensor(n.output).dim;
+    const auto& weight = tensor(n.inputs[1]).dim;
+    const auto& x = values_[static_cast<std::size_t>(n.inputs[0])];
+    const auto& w = values_[static_cast<std::size_t>(n.inputs[1])];
+    const std::int64_t tokens = tensor(n.inputs[0]).dim[1], rows = dim[1], columns = dim[2], depth = weight[1];
+    const std::vector<int> owner = owners(n, rows);
+    std::vector<Ball> out(static_cast<std::size_t>(count(dim)), kAnything);
+    group_.assign(static_cast<std::size_t>(rows), -1);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const int g = owner[static_cast<std::size_t>(r)];
+      std::int64_t from = r, to = r;
+      if (g >= 0 && n.moe_mode == MoeMode::gather) from = number(n.inputs[3], r);
+      if (g >= 0 && n.moe_mode == MoeMode::scatter) {
+        const std::int64_t t = number(n.inputs[3], r), slot = number(n.inputs[4], r);
+        to = t < 0 || t >= rows / n.top_k || slot < 0 || slot >= n.top_k ? -1 : t * n.top_k + slot;
+      }
+      progress.advance(columns);
+      if (g < 0 || from < 0 || from >= tokens || to < 0) continue;
+      group_[static_cast<std::size_t>(to)] = g;
+      const Ball* matrix = w.data() + g % weight[0] * depth * columns;
+      for (std::int64_t c = 0; c < columns; ++c)
+        out[static_cast<std::size_t>(to * columns + c)] = dot(
+            depth, n.compute == DataType::int32, [&](std::int64_t k) { return x[static_cast<std::size_t>(from * depth + k)]; },
+            [&](std::int64_t k) { return matrix[k * columns + c]; });
+    }
+    return out;
+  }
+
+  std::vector<Ball> grouped_gradient(const NodeData& n, Progress& progress) const {
+    const auto& dim = tensor(n.output).dim;
+    const auto& x = values_[static_cast<std::size_t>(n.inputs[0])];
+    const auto& d = values_[static_cast<std::size_t>(n.inputs[1])];
+    const std::vector<int> owner = owners(n, tensor(n.inputs[0]).dim[1]);
+    std::vector<Ball> out;
+    for (std::int64_t g = 0; g < dim[0]; ++g) {
+      std::vector<std::int64_t> rows;
+      for (std::size_t r = 0; r < owner.size(); ++r)
+        if (owner[r] == g) rows.push_back(static_cast<std::int64_t>(r));
+      for (std::int64_t m = 0; m < dim[1]; ++m)
+        for (std::int64_t c = 0; c < dim[2]; ++c)
+          out.push_back(dot(
+              static_cast<std::int64_t>(rows.size()), n.compute == DataType::int32,
+              [&](std::int64_t k) { return x[static_cast<std::size_t>(rows[static_cast<std::size_t>(k)] * dim[1] + m)]; },
+              [&](std::int64_t k) { return d[static_cast<std::size_t>(rows[static_cast<std::size_t>(k)] * dim[2] + c)]; }));
+      progress.advance(dim[1] * dim[2]);
+    }
+    return out;
   }
 
   std::vector<Ball> product(const NodeData& n, Progress& progress) const {
@@ -268,6 +355,14 @@ class Evaluator {
     return index % dim[static_cast<std::size_t>(axis)];
   }
 
+  /// The element of a (groups, 1, N) that belongs to an element of rows of groups.
+  Ball of_group(const TensorData& t, const std::vector<Ball>& values, std::int64_t index,
+                const std::vector<std::int64_t>& dim) const {
+    const std::int64_t row = index / dim[2] % dim[1];
+    const int g = group_.empty() ? -1 : group_[static_cast<std::size_t>(row)];
+    return g < 0 ? kAnything : values[static_cast<std::size_t>(g * t.dim[2] + (t.dim[2] == 1 ? 0 : index % dim[2]))];
+  }
+
   std::vector<Ball> pointwise(const NodeData& n) const {
     const auto& dim = tensor(n.output).dim;
     std::vector<Ball> out(static_cast<std::size_t>(count(dim)));
@@ -280,7 +375,9 @@ class Evaluator {
       std::array<Ball, 3> in{};
       for (std::size_t k = 0; k < n.inputs.size(); ++k) {
         const auto& values = values_[static_cast<std::size_t>(n.inputs[k])];
-        in[k] = values[static_cast<std::size_t>(place(dim, tensor(n.inputs[k]).dim, index))];
+        const TensorData& t = tensor(n.inputs[k]);
+        const bool by_group = tensor(n.output).grouped_by >= 0 && t.grouped_by < 0 && t.dim.size() == 3 && t.dim[0] > 1;
+        in[k] = by_group ? of_group(t, values, index, dim) : values[static_cast<std::size_t>(place(dim, t.dim, index))];
         in[k] = rounded(n.compute == DataType::int32 ? DataType::int32 : DataType::fp32, in[k]);
       }
       out[i] = n.compute == DataType::int32 ? pointwise_int32(n, in) : pointwise_fp32(n, in);
@@ -294,8 +391,15 @@ class Evaluator {
     std::vector<std::vector<Ball>> groups(static_cast<std::size_t>(count(to)));
     const auto& values = values_[static_cast<std::size_t>(n.inputs[0])];
     const DataType compute = n.compute == DataType::int32 ? DataType::int32 : DataType::fp32;
-    for (std::size_t i = 0; i < values.size(); ++i)
-      groups[static_cast<std::size_t>(place(dim, to, static_cast<std::int64_t>(i)))].push_back(rounded(compute, values[i]));
+    const bool of_rows = tensor(n.inputs[0]).grouped_by >= 0 && !group_.empty();
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const int g = of_rows ? group_[i / static_cast<std::size_t>(dim[2]) % static_cast<std::size_t>(dim[1])] : 0;
+      if (g < 0 && to[1] == 1) continue;  // nobody owns that row
+      const bool by_group = n.inputs.size() == 2 && to[0] > 1;
+      const std::int64_t of_group = by_group ? g * to[2] + (to[2] == 1 ? 0 : static_cast<std::int64_t>(i) % to[2]) : 0;
+      groups[static_cast<std::size_t>(by_group ? of_group : place(dim, to, static_cast<std::int64_t>(i)))].push_back(
+          rounded(compute, values[i]));
+    }
     std::vector<Ball> out;
     for (const auto& group : groups) out.push_back(combine(n.reduction, group, n.compute == DataType::int32));
     return out;
@@ -354,6 +458,7 @@ class Evaluator {
 
   const GraphData& g_;
   std::vector<std::vector<Ball>> values_;
+  std::vector<int> group_;  // of grouped products: whose each row of the result is
 };
 
 bool is_right(double got, const Ball& want) {

@@ -23,8 +23,8 @@ def test_example_passes_its_own_check_and_describes_the_graph_of_its_twin(name, 
     assert file.read_text(encoding="utf-8") == (EXAMPLES / f"{name}.json").read_text(encoding="utf-8")
 
 
-def test_there_are_five_examples_and_each_has_a_twin():
-    assert len(NAMES) == 5
+def test_there_are_six_examples_and_each_has_a_twin():
+    assert len(NAMES) == 6
     assert {path.stem for path in EXAMPLES.glob("0*.cpp")} == set(NAMES)
 
 

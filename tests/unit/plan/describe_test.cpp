@@ -35,6 +35,18 @@ TEST(Summary, UsesTheWordsOfTheField) {
   EXPECT_EQ(two.summary(two.g.mul(y, two.g.matmul(two.a, two.b))), "2×matmul+swish+mul");
 }
 
+TEST(Summary, OfGroupedProducts) {
+  Graph g({.io_data_type = DataType::fp32});
+  const Tensor x = g.tensor({.dim = {1, 12, 8}, .stride = {96, 8, 1}});
+  const Tensor w = g.tensor({.dim = {3, 8, 6}, .stride = {48, 6, 1}});
+  const Tensor o = g.tensor({.dim = {4}, .stride = {1}, .data_type = DataType::int32});
+  const Tensor bias = g.tensor({.dim = {4, 1, 6}, .stride = {6, 6, 1}});
+  Tensor y = g.add(g.moe_grouped_matmul(x, w, o), bias);
+  y.set_output(true);
+  g.reduction(y, ReductionMode::amax, {}, o).set_dim({4, 1, 1}).set_output(true);
+  EXPECT_TRUE(summary_of(g.plans()).starts_with("grouped_matmul+bias+group_all_amax → ")) << summary_of(g.plans());
+}
+
 TEST(Summary, PutsWhatComesBeforeTheProductInFront) {
   Graph g({.io_data_type = DataType::bf16});
   const Tensor a = g.tensor({.dim = {4, 8}, .stride = {8, 1}, .data_type = DataType::int8});
