@@ -32,11 +32,13 @@ EDGES = {
 # Public headers above the words that all share (types, errors, tensors, streams, plans), which count as base.
 PUBLIC = {"verglas/graph.hpp": "graph", "verglas/ops/": "ops", "verglas/verglas.hpp": "ops"}
 # engine_list.cpp is the one file that names every engine.
-# ahead.* is where a plan meets the file that it is kept in.
+# ahead.* is where a plan meets the file that it is kept in; measure.cpp times devices; tuning_record.cpp is in the cache folder.
 EXTRA = {
     "src/engine/engine_list.cpp": "engine/cpu engine/sm90 engine/cublaslt jit cuda",
     "src/plan/ahead.hpp": "jit",
     "src/plan/ahead.cpp": "jit cuda",
+    "src/plan/measure.cpp": "cuda",
+    "src/plan/tuning_record.cpp": "jit cuda",
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 

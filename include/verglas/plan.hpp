@@ -46,6 +46,25 @@ struct OperandInfo {
   bool is_host_scalar = false;
 };
 
+/// How plans are measured by `PlanList::tune`.
+struct TuneOptions {
+  int most = 16;          ///< plans that are compiled and measured: the best predictions, three at least of each engine
+  double seconds = 0.02;  ///< of the windows in which a plan is timed; each has some ten of them
+};
+
+/// What `PlanList::tune` found out.
+struct TuneReport {
+  struct Plan {
+    std::size_t index = 0;  ///< in the list
+    std::string name;
+    double seconds = 0;   ///< median of one call; 0 where it failed
+    std::string failure;  ///< why it was not timed; empty otherwise
+  };
+  std::vector<Plan> plans;  ///< fastest first; those that failed last
+  std::string record;       ///< the file that keeps it, or empty
+  std::string why_not;      ///< why it is not kept
+};
+
 class BoundCall;
 
 /// A plan ready to run. Immutable and shared: copies are cheap, any number of threads may execute one at the same time, each with
@@ -120,7 +139,8 @@ class BoundCall {
   std::unique_ptr<State> state_;
 };
 
-/// Every plan that can serve a graph, best first, and every engine that cannot, with its reason. Indices are stable.
+/// Every plan that can serve a graph, best first (those that were measured here, then by prediction), and every engine that
+/// cannot, with its reason. Indices are stable.
 class PlanList {
  public:
   PlanList() = default;
@@ -132,6 +152,8 @@ class PlanList {
   int engine_id(std::size_t i) const;
   const Knobs& knobs(std::size_t i) const;
   double predicted_seconds(std::size_t i) const;
+  /// As the tuning record or `tune` has it; 0 where nobody measured this plan here.
+  double measured_seconds(std::size_t i) const;
   const std::vector<DeclineRecord>& declines() const noexcept;
 
   /// Plans of engines whose name contains one of the substrings stay in the list and are not chosen any more.
@@ -141,6 +163,14 @@ class PlanList {
   /// Appends the plan of a record (engine id and complete knobs) and answers its index; throws unsupported plan.replay.
   std::size_t append(int engine_id, const Knobs& knobs);
   bool barred(std::size_t i) const;
+
+  /// Measures the most promising plans on the device, on random operands of the declared extents, beside each other. From now on
+  /// the fastest is compiled first; it is kept in the tuning record, which every later list for this chain and device is ranked
+  /// by. Indices stay. Takes seconds, and memory for operands. Throws plan.none, where nothing can be timed, and what the device
+  /// says.
+  TuneReport tune(const TuneOptions& options = {});
+  /// What the tuning record said when the list was made: a file, or why one does not count; empty where there is none.
+  const std::string& tuning_note() const noexcept;
 
   CompiledPlan compile(std::size_t i) const;
   /// The first entry, in order, that compiles and is not barred (or the pinned one). Throws `unsupported` with every reason.

@@ -86,6 +86,32 @@ FrozenError
       .def(
           "build", [](Lifecycle& g, const Modes&) { g.build(); }, nb::arg("modes").none() = nb::none(),
           "All stages that are still to do. Plans again at no time, and keeps a selected plan.")
+      .def(
+          "tune",
+          [](Lifecycle& g, int most, double seconds) {
+            const TuneReport report = g.tune({.most = most, .seconds = seconds});
+            std::vector<std::tuple<std::int64_t, std::string, double, std::string>> plans;
+            for (const TuneReport::Plan& p : report.plans)
+              plans.emplace_back(static_cast<std::int64_t>(p.index), p.name, p.seconds, p.failure);
+            return plans;
+          },
+          nb::arg("most") = TuneOptions{}.most, nb::arg("seconds") = TuneOptions{}.seconds,
+          R"(Measures the most promising plans on the graph's device and builds the fastest; plans the graph if that is to do.
+
+What is measured is kept for this device and chain, and ranks the plans of every later graph like it (docs/tuning.md).
+
+Parameters
+----------
+most : int
+    Plans that are compiled and measured; three at least of each engine.
+seconds : float
+    Length of the windows in which a plan is timed.
+
+Returns
+-------
+list of (index, name, seconds, failure)
+    Fastest first; plans that failed come last, with the reason.
+)")
       .def("select_plan", &Lifecycle::select, nb::arg("index"), "Pins one plan: only it is compiled and run from now on.")
       .def("deselect_engines", &Lifecycle::deselect_engines, nb::arg("names"),
            "Bars plans whose name contains one of these; indices stay as they are.")

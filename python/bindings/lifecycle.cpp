@@ -109,6 +109,21 @@ void Lifecycle::build_plans(BuildPlanPolicy policy) {
   if (!chosen_) throw broken(Rule::plan_none, failures + plans_.unsupported_text());
 }
 
+TuneReport Lifecycle::tune(const TuneOptions& options) {
+  if (!planned_) create_plans();
+  TuneReport report = plans_.tune(options);
+  selected_.reset();
+  chosen_.reset();
+  for (const TuneReport::Plan& p : report.plans) {
+    if (!p.failure.empty()) break;
+    compile(p.index);
+    if (!bar_of(p.index).empty()) continue;
+    chosen_ = p.index;
+    break;
+  }
+  return report;
+}
+
 void Lifecycle::build() {
   if (!planned_) create_plans();
   if (!chosen_) build_plans(BuildPlanPolicy::heuristics_choice);

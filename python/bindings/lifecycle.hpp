@@ -31,6 +31,8 @@ class Lifecycle {
   void select(std::int64_t index);
   void check_support() const;
   void build_plans(BuildPlanPolicy policy);
+  /// Measures plans; the fastest is compiled and chosen.
+  TuneReport tune(const TuneOptions& options);
   void build();  ///< whatever of the stages is still to do
 
   bool is_planned() const noexcept { return planned_; }

@@ -1309,6 +1309,25 @@ class Graph:
         All stages that are still to do. Plans again at no time, and keeps a selected plan.
         """
 
+    def tune(self, most: int = 16, seconds: float = 0.02) -> list[tuple[int, str, float, str]]:
+        """
+        Measures the most promising plans on the graph's device and builds the fastest; plans the graph if that is to do.
+
+        What is measured is kept for this device and chain, and ranks the plans of every later graph like it (docs/tuning.md).
+
+        Parameters
+        ----------
+        most : int
+            Plans that are compiled and measured; three at least of each engine.
+        seconds : float
+            Length of the windows in which a plan is timed.
+
+        Returns
+        -------
+        list of (index, name, seconds, failure)
+            Fastest first; plans that failed come last, with the reason.
+        """
+
     def select_plan(self, index: int) -> None:
         """Pins one plan: only it is compiled and run from now on."""
 

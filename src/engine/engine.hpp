@@ -46,6 +46,8 @@ class Engine {
   virtual std::vector<Knobs> configurations(const chain::FusionChain& chain, Device device) const = 0;
   /// Seconds of one call at the declared extents, from bytes and operations.
   virtual double predict(const chain::FusionChain& chain, const Knobs& knobs, Device device) const = 0;
+  /// What measurements of its plans depend on beside device and knobs: versions of what compiles or serves them.
+  virtual std::string build() const { return {}; }
   /// The chain outlives what is compiled. Throws Error compile_failed, driver_failed.
   virtual Compiled compile(const chain::FusionChain& chain, const Knobs& knobs, Device device) const = 0;
 

@@ -41,8 +41,10 @@ std::string describe(const PlanList& plans) {
   if (const FusionChain* c = plans.chain()) s += chain::print(*c) + cost_text(*c);
   s += fmt::format("plans {}\n", plans.size());
   for (std::size_t i = 0; i < plans.size(); ++i)
-    s += fmt::format("  {} {} predicted {:.3g} s{}\n", i, plans.name(i), plans.predicted_seconds(i),
+    s += fmt::format("  {} {} predicted {:.3g} s{}{}\n", i, plans.name(i), plans.predicted_seconds(i),
+                     plans.measured_seconds(i) > 0 ? fmt::format(", measured {:.3g} s", plans.measured_seconds(i)) : "",
                      plans.barred(i) ? " (deselected)" : "");
+  if (!plans.tuning_note().empty()) s += fmt::format("tuning record {}\n", plans.tuning_note());
   s += fmt::format("declines {}\n", plans.declines().size());
   for (const DeclineRecord& d : plans.declines()) s += fmt::format("  {} [{}] {}\n", d.engine, d.rule, d.text);
   return s;

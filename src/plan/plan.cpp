@@ -7,6 +7,7 @@
 
 #include "base/rules.hpp"
 #include "plan/plan_state.hpp"
+#include "plan/tune.hpp"
 
 namespace verglas {
 namespace plan {
@@ -78,7 +79,7 @@ std::shared_ptr<PlanState> make_plans(Result<chain::FusionChain> analysed, const
     try {
       for (Knobs& knobs : e->configurations(*s->chain, s->device)) {
         const double seconds = e->predict(*s->chain, knobs, s->device);
-        s->entries.push_back({e, std::move(knobs), seconds, false});
+        s->entries.push_back({e, std::move(knobs), seconds});
       }
     } catch (const Error& failed) {  // a library's call, say: the other engines serve all the same
       s->declines.push_back({std::string(e->name()), failed.rule(), failed.what()});
@@ -86,6 +87,7 @@ std::shared_ptr<PlanState> make_plans(Result<chain::FusionChain> analysed, const
   }
   std::stable_sort(s->entries.begin(), s->entries.end(),
                    [](const Entry& x, const Entry& y) { return x.predicted_seconds < y.predicted_seconds; });
+  if (s->entries.size() > 1) apply_tuning(*s);
   return s;
 }
 
@@ -110,6 +112,7 @@ std::string PlanList::engine(std::size_t i) const { return std::string(entry_at(
 int PlanList::engine_id(std::size_t i) const { return entry_at(state_, i).engine->id(); }
 const Knobs& PlanList::knobs(std::size_t i) const { return entry_at(state_, i).knobs; }
 double PlanList::predicted_seconds(std::size_t i) const { return entry_at(state_, i).predicted_seconds; }
+double PlanList::measured_seconds(std::size_t i) const { return entry_at(state_, i).measured_seconds; }
 bool PlanList::barred(std::size_t i) const { return entry_at(state_, i).barred; }
 
 const std::vector<DeclineRecord>& PlanList::declines() const noexcept {
@@ -143,10 +146,20 @@ std::size_t PlanList::append(int engine_id, const Knobs& knobs) {
                                                      engine::plan_name(*e, offered.front()));
     for (std::size_t i = 0; i < state_->entries.size(); ++i)
       if (state_->entries[i].engine == e && state_->entries[i].knobs == knobs) return i;
-    state_->entries.push_back({e, knobs, e->predict(*state_->chain, knobs, state_->device), false});
+    state_->entries.push_back({e, knobs, e->predict(*state_->chain, knobs, state_->device)});
     return state_->entries.size() - 1;
   }
   throw refuse("no engine of that id", "an id that engine_id() has answered");
+}
+
+TuneReport PlanList::tune(const TuneOptions& options) {
+  if (!state_ || !state_->chain) throw broken(Rule::plan_none, unsupported_text());
+  return plan::tune(*state_, options, *plan::make_meter(*state_->chain, state_->device));
+}
+
+const std::string& PlanList::tuning_note() const noexcept {
+  static const std::string none;
+  return state_ ? state_->tuning_note : none;
 }
 
 CompiledPlan PlanList::compile(std::size_t i) const { return plan::compile_entry(*state_, entry_at(state_, i)); }
@@ -159,7 +172,8 @@ CompiledPlan PlanList::compile() const {
     return compile(i);
   }
   std::string failures;
-  for (std::size_t i = 0; i < size(); ++i) {
+  for (std::size_t k = 0; k < size(); ++k) {
+    const std::size_t i = k < state_->order.size() ? state_->order[k] : k;
     if (barred(i)) {
       failures += name(i) + ": deselected; ";
       continue;

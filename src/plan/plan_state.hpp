@@ -14,6 +14,7 @@ struct Entry {
   const engine::Engine* engine = nullptr;
   Knobs knobs;
   double predicted_seconds = 0.0;
+  double measured_seconds = 0.0;  ///< 0: not measured
   bool barred = false;
 };
 
@@ -23,6 +24,8 @@ struct PlanState {
   std::vector<Entry> entries;  ///< best first
   std::vector<DeclineRecord> declines;
   int selected = -1;
+  std::vector<std::size_t> order;  ///< in which entries are tried; empty: as they stand
+  std::string tuning_note;         ///< what the tuning record said
 };
 
 struct CompiledState {

@@ -19,6 +19,8 @@ void add_run(CLI::App& app, int& code);
 void add_explain(CLI::App& app, int& code);
 void add_cache(CLI::App& app, int& code);
 void add_compile(CLI::App& app, int& code);
+void add_tune(CLI::App& app, int& code);
+void add_bench(CLI::App& app, int& code);
 
 Graph load_graph(const std::string& path);
 /// Indented text; bytes that are no UTF-8 become question marks in a box.

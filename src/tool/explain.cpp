@@ -116,9 +116,11 @@ Json json_report(const Graph& graph, const PlanList& plans, const CompiledPlan& 
                           {"engine", plans.engine(i)},
                           {"engine_id", plans.engine_id(i)},
                           {"knobs", knobs},
-                          {"predicted_seconds", plans.predicted_seconds(i)}});
+                          {"predicted_seconds", plans.predicted_seconds(i)},
+                          {"measured_seconds", plans.measured_seconds(i)}});
   }
   for (const auto& [engine, note] : notes_of(plans, device)) j["claims"].push_back({{"engine", engine}, {"note", note}});
+  j["tuning"] = plans.tuning_note();
   j["declines"] = Json::array();
   for (const DeclineRecord& d : plans.declines())
     j["declines"].push_back({{"engine", d.engine}, {"rule", d.rule}, {"text", d.text}});

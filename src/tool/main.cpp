@@ -24,6 +24,8 @@ int run_command(int argc, char** argv) {
   add_run(app, code);
   add_explain(app, code);
   add_compile(app, code);
+  add_tune(app, code);
+  add_bench(app, code);
   add_cache(app, code);
   try {
     app.parse(argc, argv);

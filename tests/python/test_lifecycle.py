@@ -186,6 +186,21 @@ def test_deselected_before_planning():
     assert "PRODUCT=1" not in graph.plan.name
 
 
+def test_tuning_builds_the_fastest_and_ranks_the_next_graph(monkeypatch, tmp_path):
+    monkeypatch.setenv("VERGLAS_CACHE", str(tmp_path))
+    graph, pack, y = described()
+    plans = graph.tune(most=4, seconds=0.001)
+    timed = [seconds for _, _, seconds, failure in plans if not failure]
+    assert timed == sorted(timed)
+    index, name, seconds, failure = plans[0]
+    assert seconds > 0 and failure == ""
+    assert graph.get_plan_name_at_index(index) == name == graph.plan.name
+    assert served(graph, pack, y)
+    again, pack, y = described()
+    assert served(again, pack, y)
+    assert again.plan.name == name
+
+
 def test_a_limit_of_the_workspace_bars_nothing_that_needs_none():
     graph, pack, y = described()
     graph.deselect_workspace_greater_than(0)

@@ -407,3 +407,51 @@ def test_a_cache_entry_is_no_plan_file(tmp_path, product):
     call("compile", product(), "-o", tmp_path / "plan.vgp", VERGLAS_CACHE=str(tmp_path / "cache"))
     (entry,) = (tmp_path / "cache").glob("*.vgk")
     assert "io_failed [file.plan_format]" in call("explain", entry, code=1)
+
+
+QUICK = ("--device", "cpu", "--seconds", "0.001")
+
+
+def test_tuning_is_kept_listed_shown_and_cleared(graph, tmp_path):
+    path, kept = graph(), {"VERGLAS_CACHE": str(tmp_path / "cache")}
+    assert "0 entries" in call("tune", "list", **kept)
+    (report,) = json.loads(call("tune", path, "--json", *QUICK, **kept))
+    assert report["record"].startswith(str(tmp_path / "cache" / "tuning"))
+    assert [p["seconds"] for p in report["plans"]] == sorted(p["seconds"] for p in report["plans"])
+    (entry,) = json.loads(call("tune", "--json", "list", **kept))["entries"]
+    assert entry["file"] == report["record"] and entry["extents"] == [1, 5, 7, 6] and entry["fault"] == ""
+    explained = json.loads(call("explain", path, "--json", **kept))
+    assert explained["plans"][0]["name"] == report["plans"][0]["name"]
+    assert explained["plans"][0]["measured_seconds"] == report["plans"][0]["seconds"]
+    assert explained["tuning"].startswith(report["record"])
+    assert "tuning record " in call("explain", path, **kept)
+    assert "1 entries removed" in call("tune", "clear", **kept)
+    assert json.loads(call("explain", path, "--json", **kept))["tuning"] == ""
+
+
+def test_tuning_of_other_shapes_declares_the_graph_anew(graph, tmp_path):
+    path, kept = graph(), {"VERGLAS_CACHE": str(tmp_path / "cache")}
+    reports = json.loads(call("tune", path, "--shapes", "16x24x8,32x24x8", "--json", *QUICK, **kept))
+    assert [(r["l"], r["m"], r["n"], r["k"]) for r in reports] == [(1, 16, 24, 8), (1, 32, 24, 8)]
+    assert "2 entries" in call("tune", "list", **kept)
+    assert "not kept: VERGLAS_TUNING is" in call("tune", path, *QUICK, VERGLAS_TUNING="off")
+    for wrong in ("16x24", "16x24x", "0x1x1", "axbxc", "16x24x8,"):
+        assert "--shapes" in call("tune", path, "--shapes", wrong, *QUICK, code=2), wrong
+    assert "graph" in call("tune", code=2)
+
+
+def test_a_shape_that_one_operand_cannot_have_is_refused(tmp_path):
+    path = tmp_path / "square.json"
+    tensors = [{"name": "a", "dim": [1, 8, 8], "stride": [64, 8, 1]}, {"name": "d", "output": True}]
+    nodes = [{"op": "matmul", "inputs": ["a", "a"], "output": "d"}]
+    path.write_text(json.dumps({"verglas_graph": 1, "io_data_type": "fp32", "tensors": tensors, "nodes": nodes}))
+    assert "[tool.shape]" in call("bench", path, "--shapes", "8x8x4", *QUICK, code=1)
+    call("bench", path, "--shapes", "4x4x4", "--rounds", 2, *QUICK)
+
+
+def test_bench_times_the_first_plan_against_itself(graph):
+    (report,) = json.loads(call("bench", graph(), "--rounds", 3, "--json", *QUICK))
+    first, again, *_ = report["plans"]
+    assert first["plan"] == again["plan"] and again["again"] and first["ratio"] == 1
+    assert 0 < first["least"] <= first["seconds"] <= first["most"]
+    assert "its ratio is the noise" in call("bench", graph(), "--rounds", 2, *QUICK)

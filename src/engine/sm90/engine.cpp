@@ -45,6 +45,11 @@ class Sm90Engine final : public engine::Engine {
                            drain_of(chain));
   }
 
+  std::string build() const override {
+    const auto nvrtc = cuda::nvrtc();
+    return nvrtc ? "NVRTC " + std::to_string((*nvrtc)->major) + "." + std::to_string((*nvrtc)->minor) : "";
+  }
+
   engine::Compiled compile(const chain::FusionChain& chain, const Knobs& knobs, Device device) const override {
     const auto driver = cuda::driver();
     const auto nvrtc = cuda::nvrtc();
