@@ -34,7 +34,9 @@ std::vector<KernelConfig> flavors() {
       fit_staging(k);
       const bool spills = s.schedule == Schedule::pingpong &&  // never offered
                           ((s.n > 128 && k.d_path != Path::tma) || (s.n > 176 && k.d_along_m && k.output == DataType::fp32));
-      if (!fault_of(k) && !spills) all.push_back(k);
+      const bool pieces =
+          s.m >= 128 && s.n >= 128 && k.a_path == Path::bytes16 && k.b_path == Path::bytes16 && k.d_path == Path::bytes16;
+      if (!fault_of(k) && !spills && !pieces) all.push_back(k);
     };
     add([](KernelConfig&) {});
     add([](KernelConfig& k) { k.programmatic = true; });

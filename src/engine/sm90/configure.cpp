@@ -132,6 +132,10 @@ std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) 
       Knobs knobs = knobs_of(s, programmatic);
       const KernelConfig k = configuration_of(c, knobs);
       if (k.stages < 1 || fault_of(k)) continue;
+      // Pieces of 16 bytes on every side, as only extents or strides beyond the copy engine have them, spill there.
+      if (k.block_m >= 128 && k.block_n >= 128 && k.a_path == Path::bytes16 && k.b_path == Path::bytes16 &&
+          k.d_path == Path::bytes16)
+        continue;
       // Where D lies column by column and not for the copy engine, plans without the exchange take more calls.
       if (s.exchanged && k.d_path != Path::tma && piece_bytes(k.d_path) != bytes_of(k.output)) continue;
       // 176 accumulators leave no registers for addresses: the drain by single elements spills there.
