@@ -1,7 +1,5 @@
 #include "engine/sm90/launcher.hpp"
 
-#include <pthread.h>
-
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -9,6 +7,7 @@
 #include <new>
 
 #include "cuda/context.hpp"
+#include "cuda/plan_context.hpp"
 #include "engine/sm90/exchange.hpp"
 #include "engine/sm90/problem.hpp"
 #include "engine/sm90/scratch.hpp"
@@ -47,15 +46,6 @@ std::size_t slot_of(const std::int64_t (&live)[recipe::kSymbols]) noexcept {
   return hash >> 62;
 }
 
-/// Forks that led to this process since the first plan, counted in the child: tells a plan of the parent without a system call.
-std::atomic<int> forks{0};
-int forks_so_far() {
-  static const int registered = ::pthread_atfork(
-      nullptr, nullptr, [] { forks.store(forks.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed); });
-  static_cast<void>(registered);
-  return forks.load(std::memory_order_relaxed);
-}
-
 class Sm90Launcher final : public recipe::Launcher {
  public:
   Sm90Launcher(chain::FusionChain chain, bool is_exchanged, const KernelConfig& config, EpiloguePlan epilogue,
@@ -69,12 +59,10 @@ class Sm90Launcher final : public recipe::Launcher {
         device_(device),
         sm_count_(sm_count),
         raster_group_(raster_group(config, sm_count)),
-        forks_(forks_so_far()),
+        context_(driver_, (kernel_->prepare(device.id), kernel_->context(device.id))),
         roles_(product_roles(chain_)) {
-    kernel_->prepare(device.id);
     function_ = kernel_->function(device.id);
-    context_ = kernel_->context(device.id);
-    if (!epilogue_.reductions.empty()) scratch_ = std::make_unique<ScratchPool>(driver_, context_);
+    if (!epilogue_.reductions.empty()) scratch_ = std::make_unique<ScratchPool>(driver_, context_.handle());
     for (int i = 0; i < roles_.a_count; ++i) loaded_[loaded_count_++] = roles_.a[static_cast<std::size_t>(i)];
     for (int i = 0; i < roles_.b_count; ++i) loaded_[loaded_count_++] = roles_.b[static_cast<std::size_t>(i)];
     if (roles_.d >= 0) loaded_[loaded_count_++] = roles_.d;
@@ -104,36 +92,26 @@ class Sm90Launcher final : public recipe::Launcher {
     const std::vector<RoleView> declared = declared_views(chain_);
     const auto& e = chain_.declared;
     if (e[0] == 0 || e[1] == 0 || e[2] == 0) return;
-    const cuda::CurrentContext here(driver_, context_);  // hazard: maps cannot be encoded without a context
+    const cuda::CurrentContext here(driver_, context_.handle());  // hazard: maps cannot be encoded without a context
     const std::int64_t live[recipe::kSymbols] = {1, e[0], e[1], e[2], e[3]};
     static_cast<void>(bring_up_to_date(slots_[slot_of(live)], declared.data(), live));
   }
 
   Status launch(const recipe::Binding& b, const recipe::Call& call) const noexcept override {
     if ((roles_.d < 0 || b.role[roles_.d].reach == 0) && !reduces_to_something(b)) return {};
-    if (is_of_parent()) return failed(cuda::CUDA_ERROR_NOT_INITIALIZED);
+    if (context_.is_of_parent()) return failed(cuda::CUDA_ERROR_NOT_INITIALIZED);
     if (b.is_ready) [[likely]]
       return turn_and_enqueue(b, call);
-    // A thread that has no context yet borrows the plan's for this call (a fresh thread of a framework, for one).
-    if (const cuda::CUresult code = driver_.cuCtxPushCurrent(context_); code != cuda::CUDA_SUCCESS) return failed(code);
+    if (const cuda::CUresult code = context_.borrow(); code != cuda::CUDA_SUCCESS) return failed(code);
     const Status status = turn_and_enqueue(b, call);
-    cuda::CUcontext now = nullptr;
-    driver_.cuCtxPopCurrent(&now);
+    context_.give_back();
     return status;
   }
 
-  Device current_device(Device plan, bool& is_ready) const noexcept override {
-    if (is_of_parent()) return plan;
-    cuda::CUcontext now = nullptr;
-    is_ready = driver_.cuCtxGetCurrent(&now) == cuda::CUDA_SUCCESS && now == context_;
-    if (is_ready || now == nullptr) return plan;
-    cuda::CUdevice ordinal = 0;
-    if (driver_.cuCtxGetDevice(&ordinal) != cuda::CUDA_SUCCESS) return {DeviceType::unknown, -1};
-    return {DeviceType::cuda, static_cast<std::int16_t>(ordinal)};
-  }
+  Device current_device(Device plan, bool& is_ready) const noexcept override { return context_.current_device(plan, is_ready); }
 
   Error failure(Status status) const override {
-    if (is_of_parent())
+    if (context_.is_of_parent())
       return {ErrorCode::driver_failed, info_of(Rule::driver_call).id,
               "kernel " + kernel_->name() +
                   " belongs to the process before fork(): a child makes plans of its own, and cannot where "
@@ -193,9 +171,6 @@ class Sm90Launcher final : public recipe::Launcher {
       if (b.role[r.role].reach != 0) return true;
     return false;
   }
-
-  /// A child of fork() must not touch the parent's driver.
-  bool is_of_parent() const noexcept { return forks.load(std::memory_order_relaxed) != forks_; }
 
   static Status failed(cuda::CUresult code) noexcept { return {ErrorCode::driver_failed, -1, static_cast<std::int32_t>(code)}; }
 
@@ -285,13 +260,12 @@ class Sm90Launcher final : public recipe::Launcher {
   Device device_;
   int sm_count_;
   int raster_group_;
-  int forks_;
+  cuda::PlanContext context_;
   ProductRoles roles_;
   std::unique_ptr<ScratchPool> scratch_;
   int loaded_[5 + kMostStaged]{};  ///< roles of a…, b…, d and what is staged like it
   int loaded_count_ = 0;
   cuda::CUfunction function_ = nullptr;
-  cuda::CUcontext context_ = nullptr;
   cuda::CUlaunchAttribute attribute_{};
   cuda::CUlaunchConfig launch_{};  ///< all but grid and stream
   struct Moving {
