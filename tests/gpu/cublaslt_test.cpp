@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <list>
-#include <optional>
 #include <thread>
 
 #include "support/gpu.hpp"
@@ -21,15 +20,8 @@ constexpr Device kGpu{DeviceType::cuda, 0};
 
 using Buffers = std::vector<std::vector<std::uint8_t>>;
 
-class CublasLt : public ::testing::Test {
+class CublasLt : public support::GpuTest {
  protected:
-  void SetUp() override {
-    VERGLAS_NEEDS_GPU();
-    driver_ = *cuda::driver();
-    primary_.emplace(*driver_, 0);
-    current_.emplace(*driver_, primary_->handle());
-  }
-
   static PlanList plans_of(const Product& p) { return describe(p).plans({.device = kGpu, .deselect_engines = {"sm90", "cpu"}}); }
   static Buffers on_the_host(const CompiledPlan& reference) {
     Buffers memory = support::fill_operands(reference, 7);
@@ -80,10 +72,6 @@ class CublasLt : public ::testing::Test {
       EXPECT_EQ(support::difference(plan, got, want, p.is_exact()), "") << plan.name();
     }
   }
-
-  const cuda::DriverTable* driver_ = nullptr;
-  std::optional<cuda::PrimaryContext> primary_;
-  std::optional<cuda::CurrentContext> current_;
 };
 
 TEST_F(CublasLt, IsExactInAllMajors) {

@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <cstring>
-#include <optional>
 #include <thread>
 
 #include "oracle/formats.hpp"
@@ -50,20 +49,10 @@ class Sparse {
   cuda::CUdeviceptr base_ = 0;
 };
 
-class Sm90FieldCases : public ::testing::Test {
+class Sm90FieldCases : public support::GpuTest {
  protected:
-  void SetUp() override {
-    VERGLAS_NEEDS_GPU();
-    driver_ = *cuda::driver();
-    primary_.emplace(*driver_, 0);
-    current_.emplace(*driver_, primary_->handle());
-  }
   static PlanList plans_of(Graph& g) { return g.plans({.device = kGpu, .deselect_engines = {"cpu", "cublaslt"}}); }
   void settle() const { ASSERT_EQ(driver_->cuCtxSynchronize(), cuda::CUDA_SUCCESS); }
-
-  const cuda::DriverTable* driver_ = nullptr;
-  std::optional<cuda::PrimaryContext> primary_{};
-  std::optional<cuda::CurrentContext> current_{};
 };
 
 // Rows, and matrices of a batch, that lie 2³⁰ elements apart and more: all offsets beyond 4 GiB, in A, a residual and D, by the

@@ -115,18 +115,7 @@ struct OnDevice {
   }
 };
 
-class Sm90ReductionsOnGpu : public ::testing::Test {
- protected:
-  void SetUp() override {
-    VERGLAS_NEEDS_GPU();
-    driver_ = *cuda::driver();
-    primary_.emplace(*driver_, 0);
-    current_.emplace(*driver_, primary_->handle());
-  }
-  const cuda::DriverTable* driver_ = nullptr;
-  std::optional<cuda::PrimaryContext> primary_;
-  std::optional<cuda::CurrentContext> current_;
-};
+class Sm90ReductionsOnGpu : public support::GpuTest {};
 
 TEST_F(Sm90ReductionsOnGpu, AreExactOnEveryTileAndShape) {
   for (const auto& [m, n, k] :

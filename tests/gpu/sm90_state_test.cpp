@@ -3,7 +3,6 @@
 #include <csignal>
 #include <cstring>
 #include <deque>
-#include <optional>
 
 #include "oracle/formats.hpp"
 #include "support/gpu.hpp"
@@ -94,16 +93,14 @@ class Operands {
   std::vector<float> want_;
 };
 
-class Sm90State : public ::testing::Test {
+class Sm90State : public support::GpuTest {
  protected:
   void SetUp() override {
     VERGLAS_NEEDS_GPU();
     open();
   }
   void open() {
-    driver_ = *cuda::driver();
-    primary_.emplace(*driver_, 0);
-    current_.emplace(*driver_, primary_->handle());
+    open_gpu();
     plan_ = graph_of().compile({.device = kGpu, .deselect_engines = {"cpu", "cublaslt"}});
     ok(driver_->cuStreamCreate(&stream_, cuda::kStreamNonBlocking));
   }
@@ -128,10 +125,6 @@ class Sm90State : public ::testing::Test {
     driver_->cuGraphDestroy(graph);
     return executable;
   }
-
-  const cuda::DriverTable* driver_ = nullptr;
-  std::optional<cuda::PrimaryContext> primary_{};
-  std::optional<cuda::CurrentContext> current_{};
   CompiledPlan plan_{};
   cuda::CUstream stream_ = nullptr;
 };

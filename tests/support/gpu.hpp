@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,3 +45,25 @@ class DeviceBuffer {
 /// Skips the test in words, or fails it where a GPU is required.
 #define VERGLAS_NEEDS_GPU() \
   if (const std::string missing = support::missing_gpu(); !missing.empty()) VERGLAS_SKIP_FOR_WANT_OF("gpu", missing)
+
+namespace support {
+
+/// A test with the primary context of device 0 current on its thread.
+class GpuTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    VERGLAS_NEEDS_GPU();
+    open_gpu();
+  }
+  void open_gpu() {
+    driver_ = *verglas::cuda::driver();
+    primary_.emplace(*driver_, 0);
+    current_.emplace(*driver_, primary_->handle());
+  }
+
+  const verglas::cuda::DriverTable* driver_ = nullptr;
+  std::optional<verglas::cuda::PrimaryContext> primary_{};
+  std::optional<verglas::cuda::CurrentContext> current_{};
+};
+
+}  // namespace support
