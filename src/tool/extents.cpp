@@ -92,4 +92,9 @@ Graph with_extents(const Graph& graph, const Extents& extents) {
   return Graph::from_json(j.dump());
 }
 
+void for_each_graph(const std::string& file, const std::string& shapes, const std::function<void(Graph)>& use) {
+  if (shapes.empty()) return use(load_graph(file));
+  for (const Extents& e : shapes_of(shapes)) use(with_extents(load_graph(file), e));
+}
+
 }  // namespace verglas::tool

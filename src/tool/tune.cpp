@@ -63,14 +63,10 @@ std::string text_of_one(const Json& j) {
 
 int run(const Options& o) {
   Json all = Json::array();
-  std::string text;
-  const auto add = [&](Graph graph) {
+  for_each_graph(o.graph, o.shapes, [&](Graph graph) {
     all.push_back(tune(graph, o));
     if (!o.json) fmt::print("{}", text_of_one(all.back()));
-  };
-  if (o.shapes.empty()) add(load_graph(o.graph));
-  for (const Extents& e : o.shapes.empty() ? std::vector<Extents>{} : shapes_of(o.shapes))
-    add(with_extents(load_graph(o.graph), e));
+  });
   if (o.json) fmt::print("{}\n", text_of(all));
   return kDone;
 }
