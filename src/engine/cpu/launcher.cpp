@@ -293,6 +293,7 @@ class CpuLauncher final : public recipe::Launcher {
     float* spare = scratch + program_.slots * width;
     for (const Op& op : program_.tile_ops) run(op, w, 0, slots, slots.home[op.out], n);
     for (std::int64_t row = 0; row < w.rows; ++row) {
+      if (row + 1 < w.rows) fetch_ahead(w, row + 1);
       for (std::size_t g = 0; g < program_.product_slot.size(); ++g) {
         float* sum = sums[g].at + row * sums[g].ld;
         round_product(g, sum, n);
@@ -316,6 +317,19 @@ class CpuLauncher final : public recipe::Launcher {
         absorb(op, partial_of(op, w, partials + static_cast<std::int64_t>(r) * w.tile.m * width), row, lanes, n);
       }
       if (!program_.quantised.empty()) quantise(w, row, slots.now, spare, n);
+    }
+  }
+
+  /// Asks for the operands of a row: a row is too short for the processor to see by itself what comes next.
+  void fetch_ahead(const Work& w, std::int64_t row) const noexcept {
+    constexpr std::int64_t kLine = 64;
+    for (const Op& op : program_.row_ops) {
+      if (op.kind != OpKind::load) continue;
+      const RoleView& v = w.b.role[op.role];
+      if (v.stride[2] != 1 || v.extent[2] == 1) continue;
+      const char* from = address(op.role, w, row);
+      const std::int64_t bytes = w.columns * bytes_of(type_of(op.role));
+      for (std::int64_t at = 0; at < bytes; at += kLine) __builtin_prefetch(from + at);
     }
   }
 
