@@ -150,6 +150,18 @@ VG_DEVICE uint32 load_word(const void* from, bool in) {
                : "l"(from), "r"(static_cast<int>(in)));
   return v;
 }
+VG_DEVICE void load_words(uint32& a, uint32& b, const void* from, bool in) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %3, 0;\nmov.b32 %0, 0;\nmov.b32 %1, 0;\n@p ld.global.v2.u32 {%0, %1}, [%2];\n}"
+               : "=r"(a), "=r"(b)
+               : "l"(from), "r"(static_cast<int>(in)));
+}
+VG_DEVICE void load_words(uint32& a, uint32& b, uint32& c, uint32& d, const void* from, bool in) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %5, 0;\nmov.b32 %0, 0;\nmov.b32 %1, 0;\nmov.b32 %2, 0;\nmov.b32 %3, 0;\n"
+      "@p ld.global.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
+      : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
+      : "l"(from), "r"(static_cast<int>(in)));
+}
 VG_DEVICE uint32 load_half(const void* from, bool in) {
   uint32 v;
   asm volatile(

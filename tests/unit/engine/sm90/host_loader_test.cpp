@@ -1,0 +1,142 @@
+// The kernels' loader of matrices, compiled for the host: every byte of a stage, at every edge, and nothing touched
+// that is no element. The threads of the warpgroup take their turns.
+#include <gtest/gtest.h>
+
+#include <random>
+#include <vector>
+
+#include "load.cuh"
+
+namespace {
+
+using namespace vg;
+
+std::mt19937 engine(11);
+int between(int low, int high) { return low + static_cast<int>(engine() % static_cast<unsigned>(high - low + 1)); }
+
+template <int BYTES>
+struct Config {
+  static constexpr int INPUT_BYTES = BYTES;
+};
+
+/// int8 and one, as bf16: zeros would not stay zeros.
+struct PlusOne {
+  static constexpr bool CONVERTS = true;
+  using Stored = I8;
+  using Stage = Bf16;
+  float operator()(float v) const { return v + 1.0F; }
+};
+/// fp32 as e4m3.
+struct Narrow {
+  static constexpr bool CONVERTS = true;
+  using Stored = F32;
+  using Stage = E4m3;
+  float operator()(float v) const { return v; }
+};
+
+/// The bytes that an element becomes.
+template <class Prologue, int BYTES>
+uint32 stage_bits(uint32 stored) {
+  if constexpr (Prologue::CONVERTS) {
+    return Prologue::Stage::pack(Prologue()(Prologue::Stored::value(stored)), 0.0F) & (BYTES == 2 ? 0xffffU : 0xffU);
+  } else {
+    return BYTES == 4 ? tf32_bits(stored) : stored;
+  }
+}
+
+/// BYTES: of an element in a stage. `any`: neither stride is 1.
+template <class Prologue, int BYTES, int LINES, bool K_MAJOR, bool TURNED, int PIECE, int BUDGET>
+int wrong_bytes(bool any) {
+  constexpr int STORED = StoredBytes<Prologue, BYTES>::VALUE, BLOCK_K = 128 / BYTES, STEP = PIECE / STORED;
+  const int mn_extent = between(1, 2 * LINES), k_extent = between(1, 3 * BLOCK_K);
+  const int mn = between(0, 1) * LINES, batch = between(0, 1);
+  const bool k_inner = K_MAJOR && !TURNED;
+  const int64 step = any ? 3 : 1;
+  int64 pitch = (k_inner ? k_extent : mn_extent) * step + between(0, 5);
+  pitch += (STEP - pitch % STEP) % STEP;
+  const int64 outer_count = k_inner ? mn_extent : k_extent, matrix = pitch * outer_count;
+  const int64 along_k = k_inner ? step : pitch, along_mn = k_inner ? pitch : step;
+  std::vector<unsigned char> memory(static_cast<std::size_t>(2 * matrix * STORED) + 32);
+  for (auto& byte : memory) byte = static_cast<unsigned char>(engine());
+  auto* base = memory.data() + (16 - reinterpret_cast<std::uintptr_t>(memory.data()) % 16) % 16;
+  if (STORED == 4)  // small numbers
+    for (int64 i = 0; i < 2 * matrix; ++i) {
+      const auto v = static_cast<float>(between(-8, 8));
+      std::memcpy(base + 4 * i, &v, 4);
+    }
+  first_byte = reinterpret_cast<const char*>(base);
+  end_byte = first_byte + (matrix + (mn_extent - 1) * along_mn + (k_extent - 1) * along_k + 1) * STORED;
+  const View view{base, K_MAJOR ? along_mn : along_k, K_MAJOR ? along_k : along_mn, matrix};
+  const auto element = [&](int row, int k) {
+    uint32 bits = 0;
+    if (row >= mn_extent || k >= k_extent) return bits;
+    std::memcpy(&bits, base + (batch * matrix + row * along_mn + k * along_k) * STORED, STORED);
+    return stage_bits<Prologue, BYTES>(bits);
+  };
+
+  faults = 0;
+  std::vector<Loader<Config<BYTES>, Prologue, LINES, K_MAJOR, TURNED, PIECE, BUDGET>> loaders(128);
+  const auto source = [&](int block) {
+    const bool in = block * BLOCK_K < k_extent;
+    return Source{view, mn, block * BLOCK_K, batch, in ? mn_extent : 0, in ? k_extent : 0};
+  };
+  for (threadIdx.x = 0; threadIdx.x < 128; ++threadIdx.x) loaders[threadIdx.x].begin(source(0));
+  int wrong = 0;
+  for (int block = 0; block * BLOCK_K < k_extent; ++block) {
+    std::memset(shared.data(), 0xEE, shared.size());
+    for (threadIdx.x = 0; threadIdx.x < 128; ++threadIdx.x)
+      loaders[threadIdx.x].write(0, source(block), source(block + 1), Prologue());
+    for (int line = 0; line < LINES; ++line)
+      for (int e = 0; e < 128 / BYTES; ++e) {
+        const uint32 want =
+            K_MAJOR ? element(mn + line, block * BLOCK_K + e) : element(mn + line / 64 * 64 + e, block * BLOCK_K + line % 64);
+        uint32 got = 0;
+        std::memcpy(&got, shared.data() + line * 128 + (((e * BYTES / 16) ^ line % 8) * 16) + e * BYTES % 16, BYTES);
+        wrong += got != want ? 1 : 0;
+      }
+    for (std::size_t i = LINES * 128; i < shared.size(); ++i) wrong += shared[i] != static_cast<char>(0xEE) ? 1 : 0;
+  }
+  return wrong + faults;
+}
+
+template <class Prologue, int BYTES, bool K_MAJOR, bool TURNED, int PIECE>
+void expect_right(bool any = false) {
+  for (int i = 0; i < 12; ++i) {
+    EXPECT_EQ((wrong_bytes<Prologue, BYTES, 64, K_MAJOR, TURNED, PIECE, 32>(any)), 0);
+    EXPECT_EQ((wrong_bytes<Prologue, BYTES, 128, K_MAJOR, TURNED, PIECE, 16>(any)), 0);
+    EXPECT_EQ((wrong_bytes<Prologue, BYTES, 192, K_MAJOR, TURNED, PIECE, 32>(any)), 0);
+    EXPECT_EQ((wrong_bytes<Prologue, BYTES, 256, K_MAJOR, TURNED, PIECE, 8>(any)), 0);
+  }
+}
+
+TEST(HostLoader, CopiesInPiecesOfEverySize) {
+  expect_right<NoPrologue, 2, true, false, 2>();
+  expect_right<NoPrologue, 2, true, false, 2>(true);
+  expect_right<NoPrologue, 2, true, false, 4>();
+  expect_right<NoPrologue, 2, true, false, 8>();
+  expect_right<NoPrologue, 2, true, false, 16>();
+  expect_right<NoPrologue, 2, false, false, 2>();
+  expect_right<NoPrologue, 2, false, false, 8>();
+  expect_right<NoPrologue, 1, true, false, 1>(true);
+  expect_right<NoPrologue, 1, true, false, 4>();
+  expect_right<NoPrologue, 1, true, false, 16>();
+  expect_right<NoPrologue, 4, true, false, 4>();
+  expect_right<NoPrologue, 4, true, false, 16>();
+}
+
+TEST(HostLoader, TurnsWhatLiesAlongMn) {
+  expect_right<NoPrologue, 1, true, true, 1>();
+  expect_right<NoPrologue, 1, true, true, 4>();
+  expect_right<NoPrologue, 4, true, true, 4>();
+  expect_right<NoPrologue, 4, true, true, 16>();
+}
+
+TEST(HostLoader, ConvertsAndLeavesZerosOutside) {
+  expect_right<PlusOne, 2, true, false, 1>(true);
+  expect_right<PlusOne, 2, true, false, 8>();
+  expect_right<PlusOne, 2, false, false, 4>();
+  expect_right<Narrow, 1, true, false, 16>();
+  expect_right<Narrow, 1, true, true, 4>();
+}
+
+}  // namespace
