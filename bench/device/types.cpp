@@ -25,7 +25,9 @@ struct Case {
   double flop_per_cycle = 4096;  ///< of one SM
   /// What B is cast to on its way into our product, and what the rival's own B is stored in.
   DataType cast = DataType::not_set;
-  DataType rival_b() const { return cast == DataType::not_set ? b : cast; }
+  bool scaled = false;  ///< MXFP8, of which the rival multiplies the bf16 it would be without
+  DataType rival_a() const { return scaled ? DataType::bf16 : a; }
+  DataType rival_b() const { return scaled ? DataType::bf16 : cast == DataType::not_set ? b : cast; }
 };
 const std::vector<Case> kCases = {
     {"bf16", DataType::bf16, DataType::bf16, DataType::fp32, DataType::bf16, false, 4096},
@@ -34,12 +36,15 @@ const std::vector<Case> kCases = {
     {"fp8", DataType::fp8_e4m3, DataType::fp8_e4m3, DataType::fp32, DataType::bf16, false, 8192},
     {"fp8 fast", DataType::fp8_e4m3, DataType::fp8_e4m3, DataType::fp32, DataType::bf16, true, 8192},
     {"int8 as bf16", DataType::bf16, DataType::int8, DataType::fp32, DataType::bf16, false, 4096, DataType::bf16},
+    {"mxfp8 beside bf16", DataType::fp8_e4m3, DataType::fp8_e4m3, DataType::fp32, DataType::bf16, false, 8192, DataType::not_set,
+     true},
     {"fp8 as bf16", DataType::bf16, DataType::fp8_e4m3, DataType::fp32, DataType::bf16, false, 4096, DataType::bf16},
 };
 struct Shape {
   std::int64_t m, n, k;
 };
-constexpr Shape kShapes[] = {{4096, 4096, 4096}, {8192, 8192, 8192}, {4096, 7168, 2048}, {2048, 4096, 14336}, {64, 8192, 8192}};
+constexpr Shape kShapes[] = {{4096, 4096, 4096},  {8192, 8192, 8192}, {4096, 7168, 2048},
+                             {2048, 4096, 14336}, {64, 8192, 8192},   {4096, 4096, 4095}};
 
 cuda::cudaDataType_t rival_type(DataType t) {
   switch (t) {
@@ -63,14 +68,14 @@ class Rival {
                                                        : cuda::CUBLAS_COMPUTE_32F;
     ok(lt.cublasLtMatmulDescCreate(&desc_, compute, integer_ ? cuda::CUDA_R_32I : cuda::CUDA_R_32F));
     set(cuda::CUBLASLT_MATMUL_DESC_TRANSA, std::int32_t{cuda::CUBLAS_OP_T});
-    if (is_fp8(c.a)) set(cuda::CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<std::int8_t>(c.fast));
+    if (is_fp8(c.rival_a())) set(cuda::CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<std::int8_t>(c.fast));
     // Column-major words: Dᵀ (n, m) = B (n, k) · A (m, k)ᵀ, each matrix as it lies.
     const auto layout = [&](cuda::cublasLtMatrixLayout_t& to, DataType t, std::int64_t rows, std::int64_t cols) {
       ok(lt.cublasLtMatrixLayoutCreate(&to, rival_type(t), static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(cols),
                                        rows));
     };
     layout(b_, c.rival_b(), s.k, s.n);
-    layout(a_, c.a, s.k, s.m);
+    layout(a_, c.rival_a(), s.k, s.m);
     layout(d_, c.out, s.n, s.m);
     cuda::cublasLtMatmulPreference_t preference = nullptr;
     ok(lt.cublasLtMatmulPreferenceCreate(&preference));
@@ -142,7 +147,7 @@ std::vector<char> noise(DataType t) {
 }
 
 struct Operands {
-  std::vector<DeviceMemory> a, b, rival_b, d;
+  std::vector<DeviceMemory> a, b, rival_a, rival_b, d, scales;
   Operands(const Gpu& gpu, const Case& c, const Shape& s) {
     const auto bytes = [](std::int64_t x, std::int64_t y, DataType t) { return static_cast<std::size_t>(x * y * bytes_of(t)); };
     const auto fill = [&](DeviceMemory& m, const std::vector<char>& values, std::size_t shift) {
@@ -153,15 +158,23 @@ struct Operands {
         at += count;
       }
     };
-    const std::vector<char> of_a = noise(c.a), of_b = noise(c.b), of_rival_b = noise(c.rival_b());
+    const std::vector<char> of_a = noise(c.a), of_b = noise(c.b), of_rival_a = noise(c.rival_a()),
+                            of_rival_b = noise(c.rival_b());
     const std::size_t set = bytes(s.m, s.k, c.a) + bytes(s.n, s.k, c.b);
     const std::size_t sets = std::max<std::size_t>(2, 2 * static_cast<std::size_t>(gpu.l2_bytes) / set + 1);
     for (std::size_t i = 0; i < sets; ++i) {
       fill(a.emplace_back(gpu, bytes(s.m, s.k, c.a)), of_a, 2 * i + 1);
       fill(b.emplace_back(gpu, bytes(s.n, s.k, c.b)), of_b, 2 * i + 2);
-      if (c.cast != DataType::not_set) fill(rival_b.emplace_back(gpu, bytes(s.n, s.k, c.cast)), of_rival_b, 2 * i + 2);
+      if (c.rival_a() != c.a) fill(rival_a.emplace_back(gpu, bytes(s.m, s.k, c.rival_a())), of_rival_a, 2 * i + 1);
+      if (c.rival_b() != c.b) fill(rival_b.emplace_back(gpu, bytes(s.n, s.k, c.rival_b())), of_rival_b, 2 * i + 2);
       d.emplace_back(gpu, bytes(s.m, s.n, c.out));
     }
+    // Extents are whole atoms: a scale a block, powers of two around 1.
+    std::vector<char> powers(4093);
+    std::mt19937 g(3);
+    for (char& p : powers) p = static_cast<char>(124 + g() % 6);
+    for (const std::int64_t rows : {s.m, s.n})
+      if (c.scaled) fill(scales.emplace_back(gpu, static_cast<std::size_t>((rows + 127) / 128 * 128 * (s.k / 32))), powers, 1);
   }
 };
 
@@ -180,8 +193,20 @@ nlohmann::json measure(const Gpu& gpu, const ClockProbe& probe, const cuda::Cubl
   Graph g;
   const Tensor a = g.tensor({.name = "a", .dim = {s.m, s.k}, .stride = {s.k, 1}, .data_type = c.a});
   const Tensor b = g.tensor({.name = "b", .dim = {s.k, s.n}, .stride = {1, s.k}, .data_type = c.b});
-  const Tensor factor = c.cast == DataType::not_set ? b : g.pointwise(PointwiseMode::identity, {b}).set_data_type(c.cast);
-  g.matmul(a, factor, {.compute_data_type = c.compute}, 0.0, c.fast).set_output(true).set_data_type(c.out);
+  const auto scaled = [&](Tensor x, std::int64_t rows, bool is_a) {
+    const std::int64_t blocks = s.k / 32;
+    const Tensor scale = g.tensor({.name = is_a ? "sa" : "sb",
+                                   .dim = {is_a ? rows : blocks, is_a ? blocks : rows},
+                                   .stride = {is_a ? blocks : 1, is_a ? 1 : blocks},
+                                   .data_type = DataType::fp8_e8m0,
+                                   .reordering = TensorReordering::f8_128x4});
+    return g.block_scale_dequantize(x, scale, is_a ? std::vector<std::int64_t>{1, 32} : std::vector<std::int64_t>{32, 1});
+  };
+  const Tensor factor = c.scaled                      ? scaled(b, s.n, false)
+                        : c.cast == DataType::not_set ? b
+                                                      : g.pointwise(PointwiseMode::identity, {b}).set_data_type(c.cast);
+  const Tensor left = c.scaled ? scaled(a, s.m, true) : a;
+  g.matmul(left, factor, {.compute_data_type = c.compute}, 0.0, c.fast).set_output(true).set_data_type(c.out);
   const PlanList list = g.plans({.device = kGpu, .deselect_engines = {"cpu", "cublaslt"}});
   if (list.size() == 0) throw std::runtime_error(list.unsupported_text());
   std::vector<CompiledPlan> compiled;
@@ -189,12 +214,19 @@ nlohmann::json measure(const Gpu& gpu, const ClockProbe& probe, const cuda::Cubl
 
   std::vector<Contender> all;
   all.push_back({"cublaslt", [&](std::size_t i) {
-                   rival.launch(o.a[i].address(), (o.rival_b.empty() ? o.b : o.rival_b)[i].address(), o.d[i].address());
+                   rival.launch((o.rival_a.empty() ? o.a : o.rival_a)[i].address(),
+                                (o.rival_b.empty() ? o.b : o.rival_b)[i].address(), o.d[i].address());
                  }});
   for (const CompiledPlan& plan : compiled)
     all.push_back({plan.name(), [&](std::size_t i) {
-                     void* buffers[] = {reinterpret_cast<void*>(o.a[i].address()), reinterpret_cast<void*>(o.b[i].address()),
-                                        reinterpret_cast<void*>(o.d[i].address())};
+                     std::vector<void*> buffers;
+                     for (const OperandInfo& operand : plan.operands())
+                       buffers.push_back(reinterpret_cast<void*>((operand.name == "a"    ? o.a[i]
+                                                                  : operand.name == "b"  ? o.b[i]
+                                                                  : operand.name == "sa" ? o.scales[0]
+                                                                  : operand.name == "sb" ? o.scales[1]
+                                                                                         : o.d[i])
+                                                                     .address()));
                      if (!plan.execute(buffers, {gpu.stream}).ok()) throw std::runtime_error(plan.name() + " refused its call");
                    }});
   const auto burst = [&](Contender& x, int count) {
@@ -275,6 +307,7 @@ int main(int argc, char** argv) {
     for (const Case& c : kCases)
       for (const Shape& s : kShapes) {
         if (fmt::format("{} {}x{}x{}", c.name, s.m, s.n, s.k).find(part) == std::string::npos) continue;
+        if (s.k % 128 != 0 && (c.scaled || c.rival_b() != DataType::bf16)) continue;  // the rival asks for whole pieces
         for (auto& r : measure(gpu, probe, **lt, c, s, plans)) file["records"].push_back(std::move(r));
         std::ofstream(argv[1]) << file.dump(1) << '\n';
       }

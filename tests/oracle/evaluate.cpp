@@ -202,8 +202,12 @@ Result evaluate_node(const Graph& graph, const Node& node, const std::vector<Res
   for (int i : node.inputs) inputs.push_back(&done[static_cast<std::size_t>(i)]);
   Result r;
   if (node.kind == NodeKind::matmul) {
+    // In memory: a device multiplies the elements of blocks before their scales.
     const auto is_fp8 = [&](int i) {
-      const Format f = graph.tensors[static_cast<std::size_t>(node.inputs.at(static_cast<std::size_t>(i)))].format;
+      int tensor = node.inputs.at(static_cast<std::size_t>(i));
+      for (const Node& n : graph.nodes)
+        if (n.kind == NodeKind::dequantize && n.output == tensor) tensor = n.inputs.at(0);
+      const Format f = graph.tensors[static_cast<std::size_t>(tensor)].format;
       return f == Format::e4m3 || f == Format::e5m2;
     };
     r = multiplied(*inputs.at(0), *inputs.at(1), node.compute, options.approximate && is_fp8(0) && is_fp8(1));

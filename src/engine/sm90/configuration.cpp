@@ -17,7 +17,7 @@ int chunks_of_row_block(const KernelConfig& c) {
 
 std::string input_name(const KernelConfig& c) {
   const std::string b(verglas::name_of(input_of_b(c)));
-  const std::string promoted = is_fp8_product(c) ? c.promoted ? "_promoted" : "_fast" : "";
+  const std::string promoted = is_fp8_product(c) ? c.scaled ? "_scaled" : c.promoted ? "_promoted" : "_fast" : "";
   const auto from = [](DataType stored, const char* side) {
     return stored == DataType::not_set ? std::string() : fmt::format("_{}{}", side, verglas::name_of(stored));
   };
@@ -66,7 +66,10 @@ int threads_of(const KernelConfig& c) noexcept { return 128 * (c.consumers + 1);
 int row_blocks(const KernelConfig& c) noexcept { return c.block_m / 64 / (c.schedule == Schedule::pingpong ? 1 : c.consumers); }
 int results_of(const KernelConfig& c) noexcept { return c.gemms * row_blocks(c) * c.block_n / 2; }
 int accumulators_of(const KernelConfig& c) noexcept { return results_of(c) + (c.promoted ? instruction_n(c) / 2 : 0); }
-int stage_bytes(const KernelConfig& c) noexcept { return (c.a_count * c.block_m + c.b_count * b_lines(c)) * kLineBytes; }
+int stage_bytes(const KernelConfig& c) noexcept {
+  const int scales = c.scaled ? (16 * (c.a_count * c.block_m + c.b_count * c.block_n) + 1023) / 1024 * 1024 : 0;
+  return (c.a_count * c.block_m + c.b_count * b_lines(c)) * kLineBytes + scales;
+}
 int chunks_of(const KernelConfig& c) noexcept { return row_blocks(c) * chunks_of_row_block(c); }
 int scratch_bytes(const KernelConfig& c) noexcept {
   return 4 * ((c.column_reductions * 4 + c.vectors) * c.block_n + 8 * c.reductions);
@@ -87,13 +90,13 @@ int entry_registers(const KernelConfig& c) noexcept {
 int producer_registers(const KernelConfig& c) noexcept {
   if (c.consumers == 1) return entry_registers(c);
   if (copies(c)) return c.consumers == 2 ? 88 : 80;
-  if (c.consumers == 2) return accumulators_of(c) > 176 ? 24 : 40;
+  if (c.consumers == 2) return accumulators_of(c) > 176 && !c.scaled ? 24 : 40;
   return 32;
 }
 int consumer_registers(const KernelConfig& c) noexcept {
   if (c.consumers == 1) return entry_registers(c);
   if (copies(c)) return c.consumers == 2 ? 208 : 144;
-  if (c.consumers == 2) return accumulators_of(c) > 176 ? 240 : 232;
+  if (c.consumers == 2) return accumulators_of(c) > 176 && !c.scaled ? 240 : 232;
   return 160;
 }
 
@@ -121,6 +124,7 @@ std::optional<std::string> fault_of(const KernelConfig& c) {
       return fmt::format("{} of {} is not turned in pieces of {}", role, verglas::name_of(a), piece_bytes(path));
   }
   if (c.promoted && !is_fp8_product(c)) return fmt::format("sums of {} need no promotion", verglas::name_of(a));
+  if (c.scaled && !c.promoted) return "blocks with scales are promoted";
   if (c.promoted && c.schedule == Schedule::pingpong) return "with ping-pong nothing hides a promotion";
   if (c.consumers < 1 || c.consumers > 3) return fmt::format("{} consumers, not 1 to 3", c.consumers);
   if (c.schedule == Schedule::pingpong && c.consumers != 2) return fmt::format("ping-pong with {} consumers, not 2", c.consumers);

@@ -45,6 +45,7 @@ struct KernelConfig {
   bool d_along_m = false;  ///< D is contiguous along M; by the copy engine only
   bool a_turned = false;   ///< contiguous along M in memory and along K in shared memory: threads turn it
   bool b_turned = false;
+  bool scaled = false;    ///< fp8 with scales of blocks of 32: each is summed apart, which is promotion too
   bool promoted = false;  ///< fp8: every 128 of k are summed apart and added in fp32
   /// Products that share a tile: one, or two (gemms = 2) of up to two matrices each of A and of B.
   int gemms = 1, a_count = 1, b_count = 1;

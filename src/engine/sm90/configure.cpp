@@ -47,7 +47,7 @@ constexpr std::array kPromotedPairShapes = {Shape{128, 128, 2, false}, Shape{128
 
 /// fp8 sums are, unless the graph lets all of its products go without.
 bool is_promoted(const chain::FusionChain& c) {
-  return is_fp8(c.inputs.front().dtype) && !std::ranges::all_of(c.gemms, &chain::Gemm::is_fast);
+  return is_fp8(multiplied_type(c, first_input(c, 0))) && (has_scales(c) || !std::ranges::all_of(c.gemms, &chain::Gemm::is_fast));
 }
 
 Knobs knobs_of(const Shape& s, bool programmatic) {
@@ -100,8 +100,10 @@ KernelConfig configuration_of(const chain::FusionChain& chain, const Knobs& knob
   k.schedule = knobs.at(kPingpong) != 0 ? Schedule::pingpong : Schedule::cooperative;
   k.split = static_cast<int>(knobs.at(kSplit));
   k.programmatic = knobs.at(kProgrammatic) != 0;
-  k.input = c.inputs.front().dtype;
-  k.input_b = c.inputs.back().dtype == k.input ? DataType::not_set : c.inputs.back().dtype;
+  k.input = multiplied_type(c, first_input(c, 0));
+  const DataType input_b = multiplied_type(c, first_input(c, 1));
+  k.input_b = input_b == k.input ? DataType::not_set : input_b;
+  k.scaled = has_scales(c);
   k.promoted = is_promoted(c);
   const auto stored = [&](int side) {
     const chain::MatrixInput& in = first_input(c, side);

@@ -284,7 +284,8 @@ Result<EpiloguePlan> epilogue_of(const FusionChain& c) {
     return (c.gemms[0].accumulate == DataType::int32) == (c.values[static_cast<std::size_t>(s.value)].dtype == DataType::int32);
   };
   const bool plain = c.steps.empty() && c.gemms.size() == 1 && c.stores.size() == 1 && c.reductions.empty() &&
-                     is_summed_so(c.stores[0]) && first_input(c, 0).prologue.empty() && first_input(c, 1).prologue.empty();
+                     is_summed_so(c.stores[0]) && first_input(c, 0).prologue.empty() && first_input(c, 1).prologue.empty() &&
+                     !has_scales(c);
   if (plain) return EpiloguePlan{};
   return Generator(c).run();
 }

@@ -72,7 +72,7 @@ double predict_seconds(const KernelConfig& c, const std::array<std::int64_t, 4>&
   const double k_blocks = std::ceil(k / (block_k(c) * c.split));
   // One instruction of 64 rows takes N/2 cycles, or the shared-memory port's 16 + N/4; four of them a k-block.
   const double instruction = std::max(c.block_n / 2.0, 16 + c.block_n / 4.0);
-  const double promotion = c.promoted ? 1.08 : 1.0;
+  const double promotion = c.scaled ? 2.3 : c.promoted ? 1.08 : 1.0;
   const double tile_cycles = c.gemms * c.block_m / 64.0 * instruction * 4 * k_blocks * promotion;
   const bool pingpong = c.schedule == Schedule::pingpong;
   const double values = 1.0 * c.block_m * c.block_n / (pingpong ? 1 : c.consumers);

@@ -79,6 +79,26 @@ std::string struct_text(const FusionChain& c, const MatrixInput& in, const char*
       stored == DataType::int32 ? "int" : "float", steps, in.prologue.size());
 }
 
+/// `scales_a` or `scales_b`: the bytes of four blocks of a row of matrix i of that side.
+std::string scales_text(const FusionChain& c, int side, EpiloguePlan& plan) {
+  const char letter = side == 0 ? 'a' : 'b';
+  std::string cases;
+  int i = 0;
+  for (const MatrixInput& in : c.inputs) {
+    if ((role_of(c, in).kind == chain::RoleKind::a) != (side == 0)) continue;
+    std::string load = "no_scales()";
+    if (in.scale_role >= 0)
+      load = fmt::format("load_scales<{}>(arguments.aux[{}], row, first, p.{}_batch_step[{}] != 0 ? batch : 0, p.{}, blocks)",
+                         c.roles[static_cast<std::size_t>(in.scale_role)].is_interleaved, slot_in(plan.aux, in.scale_role),
+                         letter, i, side == 0 ? 'm' : 'n');
+    cases += fmt::format("    if (i == {}) return {};\n", i++, load);
+  }
+  return fmt::format(
+      "  VG_DEVICE uint32 scales_{}(int i, int row, int first, int batch, int blocks, const Parameters& p) const {{\n"
+      "{}    return no_scales();\n  }}\n",
+      letter, cases);
+}
+
 }  // namespace
 
 const MatrixInput& first_input(const FusionChain& c, int side) noexcept {
@@ -87,6 +107,29 @@ const MatrixInput& first_input(const FusionChain& c, int side) noexcept {
 
 DataType stored_type(const FusionChain& c, const MatrixInput& in) noexcept {
   return c.operands[static_cast<std::size_t>(role_of(c, in).operand)].dtype;
+}
+
+DataType multiplied_type(const FusionChain& c, const MatrixInput& in) noexcept {
+  return in.scale_role >= 0 ? stored_type(c, in) : in.dtype;
+}
+
+bool has_scales(const FusionChain& c) noexcept {
+  return std::ranges::any_of(c.inputs, [](const MatrixInput& in) { return in.scale_role >= 0; });
+}
+
+std::optional<Decline> fault_of_scales(const FusionChain& c) {
+  for (const chain::Role& r : c.roles)
+    if (r.kind == chain::RoleKind::output_scale)
+      return Decline{Rule::sm90_block_scale, label_of(c, r) + " holds scales of blocks of " + std::to_string(r.block)};
+  if (!has_scales(c)) return std::nullopt;
+  for (const MatrixInput& in : c.inputs) {
+    const DataType type = multiplied_type(c, in);
+    if (type != DataType::fp8_e4m3 && type != DataType::fp8_e5m2)
+      return Decline{Rule::sm90_block_scale, label_of(c, role_of(c, in)) + " is " + std::string(name_of(type))};
+    if (in.scale_role >= 0 && in.dtype == DataType::fp16)
+      return Decline{Rule::sm90_block_scale, label_of(c, role_of(c, in)) + " is rounded to fp16 with its scales"};
+  }
+  return std::nullopt;
 }
 
 std::optional<Decline> fault_of_prologues(const FusionChain& c) {
@@ -112,6 +155,10 @@ std::string prologues_text(const FusionChain& c, EpiloguePlan& plan) {
   const auto made = [](const char* member) { return fmt::format("{}(arguments)", member); };
   std::string members = fmt::format("  {} a;\n  {} b;\n", a ? "A" : "NoPrologue", b ? "B" : "NoPrologue");
   std::string makes = a && b ? " : " + made("a") + ", " + made("b") : a ? " : " + made("a") : b ? " : " + made("b") : "";
+  if (has_scales(c)) {
+    members += "  const EpilogueArguments& arguments;\n" + scales_text(c, 0, plan) + scales_text(c, 1, plan);
+    makes += makes.empty() ? " : arguments(arguments)" : ", arguments(arguments)";
+  }
   return text + members + "  VG_DEVICE explicit Prologues(const EpilogueArguments& arguments)" + makes + " {}\n};";
 }
 

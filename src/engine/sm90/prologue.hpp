@@ -13,6 +13,12 @@ const chain::MatrixInput& first_input(const chain::FusionChain& chain, int side)
 /// What its elements are stored in.
 DataType stored_type(const chain::FusionChain& chain, const chain::MatrixInput& input) noexcept;
 
+/// The type that the tensor cores read: of a matrix with scales the one that it is stored in.
+DataType multiplied_type(const chain::FusionChain& chain, const chain::MatrixInput& input) noexcept;
+bool has_scales(const chain::FusionChain& chain) noexcept;
+/// Scales of blocks that the tensor cores' sums can be multiplied by, and no others.
+std::optional<Decline> fault_of_scales(const chain::FusionChain& chain);
+
 /// Matrices of one side take the same way into the product.
 std::optional<Decline> fault_of_prologues(const chain::FusionChain& chain);
 

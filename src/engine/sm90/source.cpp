@@ -43,6 +43,7 @@ std::string constants_text(const KernelConfig& c) {
   add("bool", "A_TURNED", c.a_turned);
   add("bool", "B_TURNED", c.b_turned);
   add("bool", "PROMOTED", c.promoted);
+  add("bool", "SCALED", c.scaled);
   add("int", "REDUCTIONS", c.reductions);
   add("int", "COLUMN_REDUCTIONS", c.column_reductions);
   add("int", "VECTORS", c.vectors);
@@ -79,7 +80,7 @@ std::string wgmma_text(const KernelConfig& c) {
   std::string immediates = integer ? "" : ", 1, 1";
   if (bytes_of(c.input) == 2) immediates += fmt::format(", {}, {}", c.a_major == Major::k ? 0 : 1, c.b_major == Major::k ? 0 : 1);
   std::string steps;
-  for (int step = 0; step < 4; ++step) {
+  for (int step = 0; step < (c.scaled ? 1 : 4); ++step) {
     fmt::format_to(std::back_inserter(steps),
                    "        \"wgmma.mma_async.sync.aligned.m64n{}k{}.{}.{}.{} {{{}}}, a{}, b{}, {}{};\\n\"\n", instruction_n(c),
                    k, integer ? "s32" : "f32", wgmma_type(c.input), wgmma_type(input_of_b(c)), list, step, step, step ? "1" : "p",

@@ -11,7 +11,7 @@ struct EpilogueText {
   std::string arguments = "struct EpilogueArguments {};";
   /// `struct Prologues` with a constructor from const EpilogueArguments& and members a and b, what happens to an element of that
   /// side on its way into the product: NoPrologue, or CONVERTS, the types Stored and Stage, and a call from the value of one to
-  /// that of the other.
+  /// that of the other. Where matrices have scales, also scales_a and scales_b, the bytes of four blocks of a row.
   std::string prologues =
       "struct Prologues {\n  NoPrologue a, b;\n  VG_DEVICE explicit Prologues(const EpilogueArguments&) {}\n};";
   /// `struct Epilogue` with a constructor from (const Parameters&, const EpilogueArguments&) and what Drain calls, by all
@@ -40,7 +40,8 @@ struct EpilogueText {
 /// The configuration must be without fault.
 std::string kernel_source(const KernelConfig& config, const EpilogueText& epilogue, const std::string& entry);
 
-/// `struct Wgmma` of that source alone: the instructions of one 128-byte k-block in one statement.
+/// `struct Wgmma` of that source alone: the instructions of one 128-byte k-block in one statement, or of one k-step of it where
+/// each has scales of its own.
 std::string wgmma_text(const KernelConfig& config);
 
 }  // namespace verglas::sm90

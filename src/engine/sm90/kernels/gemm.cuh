@@ -44,7 +44,7 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
 
   if (warpgroup == 0) {
     if constexpr (C::CONSUMERS > 1) lower_registers<C::PRODUCER_REGISTERS>();
-    if (L::ANY_COPIED || (warp_index() == 0 && elect_one())) produce<C, Prologues>(p, arguments, smem);
+    if (L::ANY_COPIED || C::SCALED || (warp_index() == 0 && elect_one())) produce<C, Prologues>(p, arguments, smem);
     return;
   }
 
@@ -89,7 +89,9 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
     const auto on_block = [&](int k_block) {
       if (C::LOADS_TILE && k_block == load_at && split.drains()) drain.load_ahead(epilogue, piece);
     };
-    if constexpr (C::PROMOTED) {
+    if constexpr (C::SCALED) {
+      multiply_tile_scaled<C, Wgmma>(acc, smem, ring, p.k_blocks, first_row_block, on_block);
+    } else if constexpr (C::PROMOTED) {
       multiply_tile_promoted<C, Wgmma>(acc, smem, ring, p.k_blocks, first_row_block, on_block);
     } else {
       multiply_tile<C, Wgmma>(acc, smem, ring, p.k_blocks, first_row_block, on_block, [&] {

@@ -5,7 +5,7 @@ namespace vg {
 
 /// Shared memory of one block, from the constants of a flavor. The same sums stand in configuration.cpp (`smem_bytes`).
 ///
-///   0                          STAGES x [ each A: BLOCK_M lines of 128 bytes | each B: lines of 128 bytes ], 128B swizzle
+///   0                          STAGES x [ each A: BLOCK_M lines of 128 bytes | each B: lines of 128 bytes | scales ], swizzled
 ///   STAGES * STAGE_BYTES       CONSUMERS x staging: STORE_BUFFERS chunks of D, FURTHER_BUFFERS of each further output
 ///   LANDING                    CONSUMERS x (SPLIT - 1) x sums of another block
 ///   BARRIERS                   full[STAGES], empty[STAGES], order[2], landed[CONSUMERS], read[CONSUMERS]
@@ -21,7 +21,10 @@ struct Layout {
   static constexpr int A_BYTES = A_LINES * LINE;  // of one matrix
   static constexpr int B_BYTES = B_LINES * LINE;
   static constexpr int ALL_A_BYTES = C::A_COUNT * A_BYTES;
-  static constexpr int STAGE_BYTES = ALL_A_BYTES + C::B_COUNT * B_BYTES;
+  static constexpr int SCALES = ALL_A_BYTES + C::B_COUNT * B_BYTES;  // in a stage: four fp32 a line of each A, then of each B
+  static constexpr int SCALE_BYTES =
+      C::SCALED ? (16 * (C::A_COUNT * C::BLOCK_M + C::B_COUNT * C::BLOCK_N) + 1023) / 1024 * 1024 : 0;
+  static constexpr int STAGE_BYTES = SCALES + SCALE_BYTES;
 
   static constexpr int CHUNK_BYTES = 64 * LINE;
   static constexpr int ROW_BYTES = C::BLOCK_N * C::Output::BYTES;  // of a tile of D
@@ -45,7 +48,7 @@ struct Layout {
   static constexpr int THREADS = 128 * (C::CONSUMERS + 1);
   static constexpr bool A_COPIED = C::A_PIECE != 0, B_COPIED = C::B_PIECE != 0;  // by threads, not by the copy engine
   static constexpr bool ANY_COPIED = A_COPIED || B_COPIED, ANY_TMA = !A_COPIED || !B_COPIED;
-  static constexpr int FULL_ARRIVALS = (ANY_TMA ? 1 : 0) + (ANY_COPIED ? 4 : 0);
+  static constexpr int FULL_ARRIVALS = (ANY_TMA ? 1 : 0) + (ANY_COPIED || C::SCALED ? 4 : 0);
   static constexpr int EMPTY_ARRIVALS = 4 * (C::PINGPONG ? 1 : C::CONSUMERS);  // warps that read a stage
 
   static_assert(C::BLOCK_M % 64 == 0 && C::BLOCK_M <= 256 && C::BLOCK_N % 16 == 0 && C::BLOCK_N <= 256);

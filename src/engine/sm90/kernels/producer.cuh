@@ -1,5 +1,6 @@
 #pragma once
 #include "load.cuh"
+#include "scales.cuh"
 #include "tile_scheduler.cuh"
 
 namespace vg {
@@ -15,6 +16,43 @@ VG_DEVICE void load_by_map(uint32 to, const TensorMap* map, uint32 barrier, int 
   }
 }
 
+/// The scales of a stage by all 128 threads of the producer warpgroup: read ahead of the stage, written when it is free.
+template <class C>
+class ScaleLoader {
+  using L = Layout<C>;
+  static constexpr int A_WORDS = (C::BLOCK_M + 127) / 128, B_WORDS = (C::BLOCK_N + 127) / 128;
+
+ public:
+  template <class Prologues>
+  VG_DEVICE void read(const Prologues& prologues, const Parameters& p, int m, int n, int k_block, int batch) {
+    const int thread = static_cast<int>(threadIdx.x), blocks = (p.k + 31) / 32;
+#pragma unroll
+    for (int i = 0; i < C::A_COUNT * A_WORDS; ++i)
+      a_[i] = prologues.scales_a(i / A_WORDS, m + i % A_WORDS * 128 + thread, 4 * k_block, batch, blocks, p);
+#pragma unroll
+    for (int i = 0; i < C::B_COUNT * B_WORDS; ++i)
+      b_[i] = prologues.scales_b(i / B_WORDS, n + i % B_WORDS * 128 + thread, 4 * k_block, batch, blocks, p);
+  }
+  VG_DEVICE void write(uint32 stage) const {
+    const int thread = static_cast<int>(threadIdx.x);
+    const uint32 to = stage + L::SCALES;
+#pragma unroll
+    for (int i = 0; i < C::A_COUNT * A_WORDS; ++i) {
+      const int line = i % A_WORDS * 128 + thread;
+      if (line < C::BLOCK_M) store_scales<C::BLOCK_M>(to + i / A_WORDS * 16 * C::BLOCK_M, line, a_[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < C::B_COUNT * B_WORDS; ++i) {
+      const int line = i % B_WORDS * 128 + thread;
+      if (line < C::BLOCK_N)
+        store_scales<C::BLOCK_N>(to + 16 * (C::A_COUNT * C::BLOCK_M + i / B_WORDS * C::BLOCK_N), line, b_[i]);
+    }
+  }
+
+ private:
+  uint32 a_[C::A_COUNT * A_WORDS], b_[C::B_COUNT * B_WORDS];
+};
+
 template <bool COPIED, class C, class Prologue, int LINES, bool K_MAJOR, bool TURNED, int PIECE, int BUDGET>
 struct LoaderOf {
   using Type = NoLoader;
@@ -25,7 +63,7 @@ struct LoaderOf<true, C, Prologue, LINES, K_MAJOR, TURNED, PIECE, BUDGET> {
 };
 
 /// The producer warpgroup: fills stages in the order in which consumers read them. With maps alone one lane comes here; with a
-/// copied operand all 128 threads do.
+/// copied operand or scales all 128 threads do.
 template <class C, class Prologues, class Arguments>
 VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint32 smem) {
   using L = Layout<C>;
@@ -38,7 +76,8 @@ VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint32 s
   if (C::PROGRAMMATIC) wait_for_previous_kernel();
   const Prologues prologues(arguments);
   const uint32 step = gridDim.x / C::SPLIT;
-  const int first = C::SPLIT == 1 ? p.k_first : p.k_first + static_cast<int>(cluster_rank()) * p.k_blocks * L::BLOCK_K;
+  const int first_block = C::SPLIT == 1 ? 0 : static_cast<int>(cluster_rank()) * p.k_blocks;
+  const int first = p.k_first + first_block * L::BLOCK_K;
   [[maybe_unused]]
   typename LoaderOf<L::A_COPIED, C, PrologueA, L::A_LINES, C::A_K_MAJOR, C::A_TURNED, C::A_PIECE, BUDGET>::Type
       a_loader[C::A_COUNT];
@@ -69,15 +108,17 @@ VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint32 s
     for (int k_block = 0; k_block < p.k_blocks; ++k_block, ring.next()) {
       const uint32 full = L::full(smem, ring.stage), a = smem + ring.stage * L::STAGE_BYTES, b = a + L::ALL_A_BYTES;
       const int k = first + k_block * L::BLOCK_K;
+      [[maybe_unused]] ScaleLoader<C> scales;
+      if constexpr (C::SCALED) scales.read(prologues, p, m, n, first_block + k_block, tile.batch);
       barrier_wait(L::empty(smem, ring.stage), ring.phase ^ 1);
-      if (L::ANY_TMA && (leader || !L::ANY_COPIED)) {
+      if (L::ANY_TMA && (leader || !(L::ANY_COPIED || C::SCALED))) {
         barrier_arrive_expect(full, static_cast<uint32>(p.stage_bytes));
         for (int i = 0; i < (L::A_COPIED ? 0 : C::A_COUNT); ++i)
           load_by_map<C, L::A_LINES, C::A_K_MAJOR>(a + i * L::A_BYTES, &p.a[i], full, m, k, tile.batch * p.a_batch_step[i]);
         for (int i = 0; i < (L::B_COPIED ? 0 : C::B_COUNT); ++i)
           load_by_map<C, L::B_LINES, C::B_K_MAJOR>(b + i * L::B_BYTES, &p.b[i], full, n, k, tile.batch * p.b_batch_step[i]);
       }
-      if constexpr (L::ANY_COPIED) {
+      if constexpr (L::ANY_COPIED || C::SCALED) {
         if constexpr (L::A_COPIED) {
 #pragma unroll
           for (int i = 0; i < C::A_COUNT; ++i)
@@ -88,7 +129,8 @@ VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint32 s
           for (int i = 0; i < C::B_COUNT; ++i)
             b_loader[i].write(b + i * L::B_BYTES, b_source(i, k_block), b_source(i, k_block + 1), prologues.b);
         }
-        fence_async_proxy();
+        if constexpr (C::SCALED) scales.write(a);
+        if (L::ANY_COPIED) fence_async_proxy();
         __syncwarp();
         if (threadIdx.x % 32 == 0) barrier_arrive(full);
       }

@@ -1,4 +1,4 @@
-// The kernels' loader of matrices, compiled for the host: every byte of a stage, at every edge, and nothing touched
+// The kernels' loader of matrices and of scales, compiled for the host: every byte of a stage, at every edge, and nothing touched
 // that is no element. The threads of the warpgroup take their turns.
 #include <gtest/gtest.h>
 
@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "load.cuh"
+#include "numeric/block_scale.hpp"
+#include "scales.cuh"
 
 namespace {
 
@@ -137,6 +139,48 @@ TEST(HostLoader, ConvertsAndLeavesZerosOutside) {
   expect_right<PlusOne, 2, false, false, 4>();
   expect_right<Narrow, 1, true, false, 16>();
   expect_right<Narrow, 1, true, true, 4>();
+}
+
+TEST(HostLoader, ReadsScalesAndNoPadding) {
+  for (int round = 0; round < 200; ++round) {
+    const int rows = between(1, 300), blocks = between(1, 11), batches = between(1, 2);
+    const verglas::numeric::ScaleShape shape{.batches = batches, .rows = rows, .columns = blocks};
+    std::vector<unsigned char> atoms(static_cast<std::size_t>(verglas::numeric::scale_blob_bytes(shape)) + 16, 0xFF);
+    const int shift = between(0, 4);
+    const auto value = [](int batch, int row, int block) {
+      return static_cast<unsigned char>((batch * 31 + row * 7 + block) % 255);
+    };
+    for (int l = 0; l < batches; ++l)
+      for (int r = 0; r < rows; ++r)
+        for (int b = 0; b < blocks; ++b)
+          atoms[static_cast<std::size_t>(verglas::numeric::scale_offset(shape, l, r, b) + shift)] = value(l, r, b);
+    const int64 pitch = blocks + between(0, 3);
+    std::vector<unsigned char> plain(static_cast<std::size_t>(pitch * rows * batches), 0xFF);
+    for (int l = 0; l < batches; ++l)
+      for (int r = 0; r < rows; ++r)
+        for (int b = 0; b < blocks; ++b) plain[static_cast<std::size_t>((l * rows + r) * pitch + b)] = value(l, r, b);
+    for (const bool interleaved : {true, false}) {
+      const auto& memory = interleaved ? atoms : plain;
+      first_byte = reinterpret_cast<const char*>(memory.data());
+      end_byte = first_byte + memory.size();
+      faults = 0;
+      const Aux aux{memory.data() + (interleaved ? shift : 0), pitch * rows, pitch, 1};
+      for (int i = 0; i < 40; ++i) {
+        const int row = between(0, rows + 5), first = 4 * between(0, 3), batch = between(0, batches - 1);
+        const uint32 word = interleaved ? load_scales<true>(aux, row, first, batch, rows, blocks)
+                                        : load_scales<false>(aux, row, first, batch, rows, blocks);
+        for (int b = 0; b < 4; ++b) {
+          const bool in = row < rows && first + b < blocks;
+          EXPECT_EQ(word >> 8 * b & 0xff, in ? value(batch, row, first + b) : 0x7fU) << row << ' ' << first + b;
+        }
+      }
+      EXPECT_EQ(faults, 0);
+    }
+  }
+  EXPECT_EQ(power_of_two(127), 1.0F);
+  EXPECT_EQ(power_of_two(0), 0x1p-127F);
+  EXPECT_EQ(power_of_two(254), 0x1p127F);
+  EXPECT_TRUE(std::isnan(power_of_two(255)));
 }
 
 }  // namespace

@@ -1,0 +1,155 @@
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <list>
+#include <random>
+#include <thread>
+
+#include "numeric/block_scale.hpp"
+#include "numeric/convert.hpp"
+#include "support/gpu.hpp"
+#include "verglas/verglas.hpp"
+
+// MXFP8 products on a device and by the CPU engine: small integers and powers of two, the same bits; padding is poisoned.
+namespace verglas {
+namespace {
+
+constexpr Device kGpu{DeviceType::cuda, 0};
+
+struct Case {
+  std::int64_t l, m, n, k;
+  bool a_k_major, b_k_major, interleaved;
+  DataType a, b, between;
+  bool scaled_a = true, scaled_b = true;
+  bool two = false;       ///< two products that meet
+  bool nan = false;       ///< one scale is NaN
+  std::size_t shift = 0;  ///< bytes by which scales are shifted
+};
+
+std::int64_t ceil_div(std::int64_t x, std::int64_t y) { return (x + y - 1) / y; }
+
+/// The product that a case describes; scales of A (L, M, K/32), of B (L, K/32, N), plain ones with a gap behind each row.
+void describe(Graph& g, const Case& c) {
+  const std::int64_t blocks = ceil_div(c.k, 32);
+  const auto matrix = [&](const char* name, bool is_a, bool k_major, DataType t) {
+    const std::int64_t rows = is_a ? c.m : c.n, pitch = (k_major ? c.k : rows) + 16;
+    const std::int64_t along_k = k_major ? 1 : pitch, along_rows = k_major ? pitch : 1, batch = pitch * (k_major ? rows : c.k);
+    return is_a ? g.tensor({.name = name, .dim = {c.l, c.m, c.k}, .stride = {batch, along_rows, along_k}, .data_type = t})
+                : g.tensor({.name = name, .dim = {c.l, c.k, c.n}, .stride = {batch, along_k, along_rows}, .data_type = t});
+  };
+  const auto scaled = [&](Tensor x, const char* name, bool is_a) {
+    const std::int64_t rows = is_a ? c.m : c.n;
+    std::vector<std::int64_t> dim = is_a ? std::vector{c.l, rows, blocks} : std::vector{c.l, blocks, rows};
+    std::vector<std::int64_t> stride = is_a ? std::vector{rows * (blocks + 1), blocks + 1, std::int64_t{1}}
+                                            : std::vector{rows * (blocks + 1), std::int64_t{1}, blocks + 1};
+    if (c.interleaved) {
+      const std::int64_t r = ceil_div(rows, 128) * 128, b = ceil_div(blocks, 4) * 4;
+      dim = is_a ? std::vector{c.l, r, b} : std::vector{c.l, b, r};
+      stride = is_a ? std::vector{r * b, b, std::int64_t{1}} : std::vector{r * b, std::int64_t{1}, b};
+    }
+    const Tensor s = g.tensor({.name = name,
+                               .dim = dim,
+                               .stride = stride,
+                               .data_type = DataType::fp8_e8m0,
+                               .reordering = c.interleaved ? TensorReordering::f8_128x4 : TensorReordering::none});
+    return g.block_scale_dequantize(x, s, is_a ? std::vector<std::int64_t>{1, 1, 32} : std::vector<std::int64_t>{1, 32, 1})
+        .set_data_type(c.between);
+  };
+  Tensor a = matrix("a", true, c.a_k_major, c.a), b = matrix("b", false, c.b_k_major, c.b);
+  if (c.scaled_a) a = scaled(a, "sa", true);
+  if (c.scaled_b) b = scaled(b, "sb", false);
+  Tensor d = g.matmul(a, b);
+  if (c.two) {
+    const Tensor other = scaled(matrix("b2", false, c.b_k_major, c.b), "sb2", false);
+    d = g.add(d, g.matmul(a, other));
+  }
+  g.pointwise(PointwiseMode::identity, {d}).set_output(true).set_data_type(DataType::fp32);
+}
+
+void compare(const Case& c, std::size_t plan_index) {
+  SCOPED_TRACE(::testing::Message() << c.l << 'x' << c.m << 'x' << c.n << 'x' << c.k << (c.a_k_major ? " t" : " n")
+                                    << (c.b_k_major ? "t " : "n ") << name_of(c.a) << ' ' << name_of(c.b)
+                                    << (c.interleaved ? " interleaved" : "") << (c.two ? " two" : "") << " shift " << c.shift);
+  std::mt19937 random(static_cast<unsigned>(c.m * 31 + c.n * 7 + c.k));
+  Graph on_cpu, on_gpu;
+  describe(on_cpu, c);
+  describe(on_gpu, c);
+  const CompiledPlan reference = on_cpu.compile();
+  const PlanList plans = on_gpu.plans({.device = kGpu, .deselect_engines = {"cpu", "cublaslt"}});
+  ASSERT_GE(plans.size(), 1U) << plans.unsupported_text();
+  const CompiledPlan plan = plans.compile(plan_index % plans.size());
+  const cuda::DriverTable& driver = **cuda::driver();
+  std::list<std::vector<std::uint8_t>> host;
+  std::list<support::DeviceBuffer> device;
+  std::vector<void*> host_call, device_call;
+  for (const OperandInfo& o : reference.operands()) {
+    std::int64_t count = 1;
+    for (std::size_t i = 0; i < o.dim.size(); ++i) count += (o.dim[i] - 1) * o.stride[i];
+    auto& bytes = host.emplace_back(static_cast<std::size_t>(count * bytes_of(o.dtype)), std::uint8_t{0xFF});
+    const bool is_scale = o.dtype == DataType::fp8_e8m0;
+    if (is_scale) {
+      // Padding stays NaN: of atoms, and behind the rows of plain scales.
+      const bool is_a = o.name == "sa";
+      const numeric::ScaleShape shape{.batches = c.l, .rows = is_a ? c.m : c.n, .columns = ceil_div(c.k, 32)};
+      for (std::int64_t l = 0; l < c.l; ++l)
+        for (std::int64_t r = 0; r < shape.rows; ++r)
+          for (std::int64_t q = 0; q < shape.columns; ++q) {
+            const std::int64_t at = c.interleaved ? numeric::scale_offset(shape, l, r, q)
+                                                  : l * shape.rows * (shape.columns + 1) + r * (shape.columns + 1) + q;
+            bytes[static_cast<std::size_t>(at)] = static_cast<std::uint8_t>(125 + random() % 5);
+          }
+      if (c.nan) bytes[0] = 0xFF;
+    } else if (!o.is_output) {
+      for (std::int64_t i = 0; i < count; ++i)
+        numeric::from_float(static_cast<float>(static_cast<int>(random() % 5) - 2), bytes.data() + i, o.dtype);
+    }
+    device.emplace_back(driver, bytes.size(), 0xFF, is_scale ? c.shift : 0).upload(bytes.data());
+    host_call.push_back(bytes.data());
+    device_call.push_back(device.back().data());
+  }
+  ASSERT_TRUE(reference.execute(host_call).ok());
+  ASSERT_TRUE(plan.execute(device_call).ok()) << plan.name();
+  ASSERT_EQ(driver.cuCtxSynchronize(), cuda::CUDA_SUCCESS);
+  const std::vector<std::uint8_t> got = device.back().download();
+  std::size_t wrong = 0, first = 0, nans = 0;
+  for (std::size_t i = 0; i < got.size() / 4; ++i) {
+    float x = 0, y = 0;
+    std::memcpy(&x, got.data() + 4 * i, 4);
+    std::memcpy(&y, host.back().data() + 4 * i, 4);
+    nans += x != x ? 1 : 0;
+    if ((x != y && (x == x || y == y)) && wrong++ == 0) first = i;
+  }
+  EXPECT_EQ(wrong, 0U) << plan.name() << ", first at " << first;
+  EXPECT_EQ(nans > 0, c.nan);
+  for (const support::DeviceBuffer& b : device) EXPECT_EQ(b.touched_guard_bytes(), 0);
+}
+
+TEST(Sm90Scales, GiveTheBitsOfTheCpuEngine) {
+  VERGLAS_NEEDS_GPU();
+  const cuda::PrimaryContext primary(**cuda::driver(), 0);
+  constexpr DataType kE4m3 = DataType::fp8_e4m3, kE5m2 = DataType::fp8_e5m2, kFp32 = DataType::fp32, kBf16 = DataType::bf16;
+  std::vector<Case> cases;
+  for (const bool interleaved : {true, false}) {
+    for (const bool ta : {true, false})
+      for (const bool tb : {true, false}) cases.push_back({1, 144, 272, 416, ta, tb, interleaved, kE4m3, kE5m2, kFp32});
+    cases.push_back({2, 300, 520, 1000, true, true, interleaved, kE4m3, kE4m3, kBf16});
+    cases.push_back({1, 1, 7, 33, true, true, interleaved, kE5m2, kE4m3, kFp32});
+    cases.push_back({3, 65, 131, 129, true, true, interleaved, kE5m2, kE5m2, kFp32, true, true, false, false, 1});
+    cases.push_back({1, 129, 257, 288, true, true, interleaved, kE4m3, kE4m3, kFp32, true, false});
+    cases.push_back({1, 129, 257, 288, true, true, interleaved, kE4m3, kE4m3, kFp32, false, true});
+    cases.push_back({2, 140, 200, 320, true, true, interleaved, kE4m3, kE4m3, kFp32, true, true, true});
+    cases.push_back({1, 64, 64, 128, true, true, interleaved, kE4m3, kE4m3, kFp32, true, true, false, true});
+  }
+  for (std::size_t i = 0; i < 6; ++i) cases.push_back({1, 530, 1030, 640, true, true, true, kE4m3, kE4m3, kFp32});
+  std::atomic<std::size_t> next{0};
+  std::vector<std::jthread> workers;
+  for (unsigned t = 0; t < std::thread::hardware_concurrency(); ++t)
+    workers.emplace_back([&] {
+      const cuda::CurrentContext current(**cuda::driver(), primary.handle());
+      for (std::size_t i = next++; i < cases.size(); i = next++) compare(cases[i], i);
+    });
+}
+
+}  // namespace
+}  // namespace verglas
