@@ -97,6 +97,35 @@ std::vector<TensorView> pack(const CompiledPlan& plan, std::int64_t m, std::uint
   return views;
 }
 
+/// gemm_srelu with prob: the operation with most tensors that is one launch without scratch memory.
+std::vector<TensorView> operation_tensors(std::int64_t m, std::uintptr_t base) {
+  const auto matrix = [&](std::uintptr_t i, DataType type, std::int64_t rows, std::int64_t columns) {
+    return TensorView::strided(reinterpret_cast<void*>((base + 16 * i) << 20), type, {rows, columns, 1},
+                               {columns, 1, rows * columns}, kGpu);
+  };
+  using enum DataType;
+  return {matrix(0, bf16, m, kK),
+          matrix(1, bf16, kN, kK),
+          matrix(2, bf16, m, kN),
+          matrix(3, bf16, m, kN),
+          {},
+          {},
+          matrix(4, fp32, m, 1),
+          {},
+          {},
+          {}};
+}
+
+Case operation_case(Change change, const char* text, int budget) {
+  std::vector<std::vector<TensorView>> all = {operation_tensors(kM, 1)};
+  for (std::uintptr_t i = 1; i < 4 && change != Change::nothing; ++i)
+    all.push_back(change == Change::pointers ? operation_tensors(kM, 1 + i)
+                                             : operation_tensors(kM - 8 * static_cast<std::int64_t>(i), 1));
+  auto op = std::make_shared<ops::Prepared>(ops::Operation::named("gemm_srelu"), all[0]);
+  op->compile();
+  return {fmt::format("class of 5 tensors, {} new", text), budget, {}, std::move(all), {}, std::move(op)};
+}
+
 std::vector<std::vector<TensorView>> packs(const CompiledPlan& plan, Change change) {
   std::vector<std::vector<TensorView>> all = {pack(plan, kM, 1)};
   for (std::uintptr_t i = 1; i < 4 && change != Change::nothing; ++i)
@@ -120,6 +149,8 @@ std::vector<Case> make_cases() {
   std::vector<void*> bare;
   for (const TensorView& v : pack(sm90, kM, 1)) bare.push_back(v.data);
   cases.push_back({"sm90 3 addresses", 1800, sm90, {}, {bare}});
+  for (const auto& [change, text] : kChanges)
+    cases.push_back(operation_case(change, text, change == Change::shapes ? 14000 : 2800));
   add("checks", checks_only(3), {1150, 1150, 1150});
   add("checks", checks_only(5), {1650, 1650, 1650});
   add("checks", checks_only(9), {3000, 3000, 3000});

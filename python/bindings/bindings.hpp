@@ -12,6 +12,7 @@ void bind_plan(nb::module_& m);
 void bind_tensor(nb::module_& m);
 void bind_graph(nb::module_& m);
 void bind_operations(nb::module_& m);
+void bind_operation_calls(nb::module_& m);
 void bind_xla(nb::module_& m);
 
 }  // namespace verglas::python

@@ -75,20 +75,29 @@ const ExchangeType* exchange_of(nb::handle object) {
   return known[count++].api ? &known[count - 1] : nullptr;
 }
 
+bool is_negative(const ExchangeType& type, nb::handle object) {
+  static PyObject* const is_neg = interned("is_neg");
+  return type.asks_negative && answers_true(PyObject_CallMethodNoArgs(object.ptr(), is_neg));
+}
+
+bool is_recorded(const ExchangeType& type, nb::handle object) {
+  static PyObject* const requires_grad = interned("requires_grad");
+  return type.records && answers_true(PyObject_GetAttr(object.ptr(), requires_grad));
+}
+
 bool read_exchange(const ExchangeType& type, nb::handle object, const OperandInfo& operand, TensorView& view, Keepers& keep) {
   // The table's functions look at neither; __dlpack__ would have refused.
-  if (type.asks_negative) {
-    static PyObject* const is_neg = interned("is_neg");
-    if (answers_true(PyObject_CallMethodNoArgs(object.ptr(), is_neg)))
-      throw broken(Rule::pack_lazy_view, label_of(operand), "a tensor whose is_neg() is true",
-                   "one whose bytes are its values: resolve_neg() gives it");
-  }
-  if (type.records && operand.is_output) {
-    static PyObject* const requires_grad = interned("requires_grad");
-    if (answers_true(PyObject_GetAttr(object.ptr(), requires_grad)))
-      throw broken(Rule::pack_recorded_output, label_of(operand), "a tensor that requires grad",
-                   "one that does not: detach() gives it");
-  }
+  if (is_negative(type, object))
+    throw broken(Rule::pack_lazy_view, label_of(operand), "a tensor whose is_neg() is true",
+                 "one whose bytes are its values: resolve_neg() gives it");
+  if (operand.is_output && is_recorded(type, object))
+    throw broken(Rule::pack_recorded_output, label_of(operand), "a tensor that requires grad",
+                 "one that does not: detach() gives it");
+  return read_exchange_unasked(type, object, operand, view, keep);
+}
+
+bool read_exchange_unasked(const ExchangeType& type, nb::handle object, const OperandInfo& operand, TensorView& view,
+                           Keepers& keep) {
   if (type.api->tensor_from_object) {
     DlTensor t;
     if (type.api->tensor_from_object(object.ptr(), &t) != 0) {

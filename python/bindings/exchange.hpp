@@ -22,6 +22,15 @@ const ExchangeType* exchange_of(nb::handle object);
 /// Errors   pack.lazy_view, pack.recorded_output, call.dtype, call.operand_device, call.rank
 bool read_exchange(const ExchangeType& type, nb::handle object, const OperandInfo& operand, TensorView& view, Keepers& keep);
 
+/// The same without asking whether the tensor is recorded, or its bytes other than its values: of one that has been asked, or
+/// was made for this call.
+bool read_exchange_unasked(const ExchangeType& type, nb::handle object, const OperandInfo& operand, TensorView& view,
+                           Keepers& keep);
+
+/// True where bytes are other than values, or where autograd records what becomes of it.
+bool is_negative(const ExchangeType& type, nb::handle object);
+bool is_recorded(const ExchangeType& type, nb::handle object);
+
 /// The stream on which the producer works now on that device.
 Stream current_stream(const ExchangeType& type, Device device);
 

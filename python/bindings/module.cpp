@@ -11,5 +11,6 @@ NB_MODULE(_verglas, m) {
   bind_plan(m);
   bind_graph(m);
   bind_operations(m);
+  bind_operation_calls(m);
   bind_xla(m);
 }

@@ -5,6 +5,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <span>
 
 #include "base/rules.hpp"
@@ -14,6 +15,7 @@
 #include "dtypes.hpp"
 #include "exchange.hpp"
 #include "graph.hpp"
+#include "operations.hpp"
 #include "pack.hpp"
 #include "verglas/ops/operation.hpp"
 
@@ -23,15 +25,6 @@ namespace {
 using ops::Operation;
 using ops::Options;
 using ops::Prepared;
-
-/// A tensor without memory.
-struct TensorSpec {
-  TensorView view;
-
-  std::vector<std::int64_t> list(const std::array<std::int64_t, kMaxRank>& values) const {
-    return {values.begin(), values.begin() + view.rank};
-  }
-};
 
 TensorSpec make_spec(const std::vector<std::int64_t>& shape, const DataTypeLike& type,
                      const std::optional<std::vector<std::int64_t>>& stride, std::string_view device) {
@@ -52,49 +45,6 @@ std::string device_text(const TensorSpec& s) {
   return s.view.device.type == DeviceType::cuda ? "cuda:" + std::to_string(s.view.device.id) : "cpu";
 }
 
-/// What Python hands over for the places of an operation: None, a TensorSpec or an array.
-class Given {
- public:
-  /// `stream` is that of the call, for producers that have to know.
-  Given(const Operation& op, const nb::sequence& tensors, nb::handle stream = Py_None) {
-    keep_.stream = stream;
-    const auto infos = op.tensors();
-    std::size_t i = 0;
-    for (nb::handle object : tensors) {
-      TensorView& view = views_.emplace_back();
-      const bool is_output = i < infos.size() && infos[i].is_output;
-      const std::string name(i < infos.size() ? infos[i].name : "tensor");
-      ++i;
-      objects_.push_back(object.ptr());
-      if (object.is_none()) continue;
-      if (TensorSpec* spec = nullptr; nb::try_cast(object, spec) && spec != nullptr)
-        view = spec->view;
-      else
-        read_buffer(object, not_an_operand(name, is_output), view, keep_);
-    }
-  }
-
-  std::span<const TensorView> views() const noexcept { return views_; }
-
-  /// The stream named, or the one on which the producer of a CUDA tensor works now.
-  Stream stream(nb::handle named) const {
-    if (!named.is_none()) return stream_of(named);
-    for (std::size_t i = 0; i < views_.size(); ++i)
-      if (views_[i].device.type == DeviceType::cuda)
-        if (const ExchangeType* type = exchange_of(objects_[i])) {
-          const Stream now = current_stream(*type, views_[i].device);
-          if (keep_.asked && now.handle) tell_stream(objects_, now);
-          return now;
-        }
-    return {};
-  }
-
- private:
-  std::vector<TensorView> views_;
-  std::vector<PyObject*> objects_;
-  Keepers keep_;
-};
-
 Options make_options(const DataTypeLike& ab12, const DataTypeLike& c, const DataTypeLike& d, const DataTypeLike& acc,
                      std::string_view major, int sf_vec_size, const std::optional<std::array<int, 2>>& tile,
                      const std::optional<std::array<int, 2>>& cluster, bool w_out_in) {
@@ -114,13 +64,60 @@ Options make_options(const DataTypeLike& ab12, const DataTypeLike& c, const Data
 
 }  // namespace
 
+std::span<const OperandInfo> infos_of(const Operation& op) {
+  static std::array<std::vector<OperandInfo>, 16> all;  // by the operation's place in the list of names; under the GIL
+  const auto names = Operation::names();
+  const auto i = static_cast<std::size_t>(std::find(names.begin(), names.end(), op.name()) - names.begin());
+  std::vector<OperandInfo>& infos = all.at(i);
+  if (infos.empty())
+    for (const ops::TensorInfo& t : op.tensors()) infos.push_back(not_an_operand(std::string(t.name), t.is_output));
+  return infos;
+}
+
+void Given::add(const Operation& op, PyObject* object) {
+  const auto infos = infos_of(op);
+  objects_[count_] = object;
+  TensorView& view = views_[count_++];
+  if (object == Py_None) return;
+  static const PyTypeObject* const spec_type = reinterpret_cast<PyTypeObject*>(nb::type<TensorSpec>().ptr());
+  if (Py_TYPE(object) == spec_type)
+    view = nb::inst_ptr<TensorSpec>(object)->view;
+  else
+    read_buffer(object, infos[std::min(count_, infos.size()) - 1], view, keep_);
+}
+
+Given::Given(const Operation& op, const nb::sequence& tensors, nb::handle stream) {
+  keep_.stream = stream;
+  if (const std::size_t count = nb::len(tensors); count > views_.size())
+    throw broken(Rule::op_missing, std::string(op.name()), std::to_string(count) + " tensors",
+                 std::to_string(op.tensors().size()) + " places");
+  for (nb::handle object : tensors) add(op, object.ptr());
+}
+
+Given::Given(const Operation& op, std::span<PyObject* const> objects, nb::handle stream) {
+  keep_.stream = stream;
+  for (PyObject* object : objects) add(op, object);
+}
+
+Stream Given::stream(nb::handle named) const {
+  if (!named.is_none()) return stream_of(named);
+  for (std::size_t i = 0; i < count_; ++i)
+    if (views_[i].device.type == DeviceType::cuda)
+      if (const ExchangeType* type = exchange_of(objects_[i])) {
+        const Stream now = current_stream(*type, views_[i].device);
+        if (keep_.asked && now.handle) tell_stream({objects_.data(), count_}, now);
+        return now;
+      }
+  return {};
+}
+
 void bind_operations(nb::module_& m) {
   using OptionalStride = std::optional<std::vector<std::int64_t>>;
   using Pair = std::optional<std::array<int, 2>>;
   const DataTypeLike unset;
 
-  nb::class_<TensorSpec>(m, "TensorSpec", "A tensor without memory: extents, strides in elements, type and device.")
-      .def(
+  nb::class_<TensorSpec> spec(m, "TensorSpec", "A tensor without memory: extents, strides in elements, type and device.");
+  spec.def(
           "__init__",
           [](TensorSpec* self, const std::vector<std::int64_t>& shape, const DataTypeLike& type, const OptionalStride& stride,
              std::string_view device) { new (self) TensorSpec(make_spec(shape, type, stride, device)); },

@@ -1542,6 +1542,36 @@ def plan_cache() -> dict:
 def clear_plan_cache() -> None:
     """Empties it; plans in use live until their calls are over."""
 
+class OperationFunction:
+    """The short way of an operation's function, for torch's tensors."""
+
+    def __init__(
+        self, operation: Operation, names: tuple, defaults: tuple, tensors: dict, options: dict, keys: tuple, result: type
+    ) -> None: ...
+    def __call__(self, args: tuple, kwargs: dict) -> object:
+        """The outputs, or ``None`` where the call is not for this way."""
+
+class OperationMethod:
+    """The declared ``execute`` of an operation's class."""
+
+    def __init__(self, operation: Operation, names: tuple, defaults: tuple) -> None: ...
+    def __call__(self, prepared: Prepared, args: tuple, kwargs: dict) -> bool:
+        """Launches; false where the arguments are not those declared."""
+
+def use_torch(
+    *,
+    tensor: object,
+    parameter: object,
+    empty: object,
+    dtype_of: object,
+    device: object,
+    grad_enabled: object,
+    transform: object,
+    modes: object,
+    functions: object,
+) -> None:
+    """Says what `OperationFunction` asks of torch."""
+
 def xla_targets() -> object:
     """
     Handlers of operations for jax.ffi.register_ffi_target, by platform: {"cpu": ..., "CUDA": ...}.

@@ -1,9 +1,11 @@
 #include "verglas/ops/operation.hpp"
 
 #include <algorithm>
+#include <mutex>
 
 #include "ops/definition.hpp"
 #include "ops/plan_cache.hpp"
+#include "ops/repeat.hpp"
 
 namespace verglas::ops {
 namespace {
@@ -76,8 +78,7 @@ void launch(const Built& built, const Problem& p, const TensorView& alpha, Strea
     }
     return std::span<const TensorView>(views.data(), part.feeds.size());
   };
-  const Built::Part& first = built.parts.front();
-  if (built.parts.size() == 1 && (!first.by_batch || p.l == 1)) return first.plan.run(cut(first, 0), stream);
+  if (Repeat::is_single(built, p)) return built.parts.front().plan.run(cut(built.parts.front(), 0), stream);
   check_apart(p);
   std::vector<BoundCall> calls;  // all are checked before the first is launched
   for (const Built::Part& part : built.parts)
@@ -112,21 +113,24 @@ std::vector<TensorView> Operation::outputs(std::span<const TensorView> tensors, 
   return {p.layout.begin(), p.layout.begin() + static_cast<std::ptrdiff_t>(tensors.size())};
 }
 
-CompiledPlan Operation::plan(std::span<const TensorView> tensors, const Options& options) const {
-  const Problem p = problem_of(*definition_, tensors, options);
+Problem Operation::problem(std::span<const TensorView> tensors, const Options& options) const {
+  Problem p = problem_of(*definition_, tensors, options);
   require_outputs(p);
+  return p;
+}
+
+CompiledPlan Operation::plan(std::span<const TensorView> tensors, const Options& options) const {
+  const Problem p = problem(tensors, options);
   return built_for(p)->parts.front().plan;
 }
 
 void Operation::run(std::span<const TensorView> tensors, const Options& options, float alpha, Stream stream) const {
-  const Problem p = problem_of(*definition_, tensors, options);
-  require_outputs(p);
+  const Problem p = problem(tensors, options);
   launch(*built_for(p), p, TensorView::address(&alpha), stream);
 }
 
 void Operation::run(std::span<const TensorView> tensors, const Options& options, const TensorView& alpha, Stream stream) const {
-  Problem p = problem_of(*definition_, tensors, options);
-  require_outputs(p);
+  Problem p = problem(tensors, options);
   const bool is_one = std::all_of(alpha.extent.begin(), alpha.extent.begin() + alpha.rank, [](auto e) { return e == 1; });
   if (alpha.dtype != DataType::fp32 || !is_one)
     throw broken(Rule::op_dtype, std::string(name()) + ", alpha", is_one ? std::string(name_of(alpha.dtype)) : "several elements",
@@ -135,8 +139,27 @@ void Operation::run(std::span<const TensorView> tensors, const Options& options,
   launch(*built_for(p), p, TensorView::strided(alpha.data, alpha.dtype, {1, 1, 1}, {1, 1, 1}, alpha.device), stream);
 }
 
+/// The last call that passed, of all threads.
+struct Prepared::Last {
+  std::mutex mutex;
+  std::shared_ptr<const Repeat> call;
+
+  std::shared_ptr<const Repeat> get() {
+    const std::lock_guard lock(mutex);
+    return call;
+  }
+  void put(std::shared_ptr<const Repeat> made) {
+    const std::lock_guard lock(mutex);
+    call.swap(made);
+  }
+};
+
 Prepared::Prepared(Operation operation, std::span<const TensorView> samples, const Options& options, float alpha)
-    : operation_(operation), samples_(samples.begin(), samples.end()), options_(options), alpha_(alpha) {
+    : operation_(operation),
+      samples_(samples.begin(), samples.end()),
+      options_(options),
+      alpha_(alpha),
+      last_(std::make_shared<Last>()) {
   for (TensorView& v : samples_)
     if (is_given(v)) v.data = nullptr;
 }
@@ -150,16 +173,18 @@ bool Prepared::check_support() {
 
 void Prepared::compile() {
   if (built_) return;
-  const Problem p = problem_of(*operation_.definition_, samples_, options_);
-  require_outputs(p);
+  const Problem p = operation_.problem(samples_, options_);
   built_ = built_for(p);
   is_checked_ = true;
 }
 
 void Prepared::execute(std::span<const TensorView> tensors, std::optional<float> alpha, Stream stream) const {
   if (!built_) throw broken(Rule::plan_stage, std::string(operation_.name()) + " is not compiled yet: call compile()");
-  const Problem p = problem_of(*operation_.definition_, tensors, options_);
-  require_outputs(p);
+  float value = alpha.value_or(alpha_);
+  const TensorView scalar = TensorView::address(&value);
+  if (const auto last = last_->get(); last && last->is_like(tensors, Repeat::Of::all))
+    if (last->launch(*built_, tensors, scalar, stream)) return;
+  const Problem p = operation_.problem(tensors, options_);
   if (key_of(p) != built_->key) {
     const Problem sample = problem_of(*operation_.definition_, samples_, options_);
     for (std::size_t i = 0; i < tensors.size(); ++i)
@@ -168,8 +193,8 @@ void Prepared::execute(std::span<const TensorView> tensors, std::optional<float>
     throw broken(Rule::op_sample, std::string(operation_.name()), "another batch, device or alignment than the samples'",
                  "as the samples");
   }
-  float value = alpha.value_or(alpha_);
-  launch(*built_, p, TensorView::address(&value), stream);
+  launch(*built_, p, scalar, stream);
+  if (Repeat::is_single(*built_, p)) last_->put(std::make_shared<const Repeat>(tensors, p, built_));
 }
 
 }  // namespace verglas::ops

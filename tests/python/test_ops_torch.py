@@ -286,3 +286,123 @@ def test_modes_of_torch_see_the_operator():
     with torch._subclasses.FakeTensorMode() as mode:
         fake = ops.gemm_swiglu_forward(mode.from_tensor(a), mode.from_tensor(b))
         assert fake.c_tensor.shape == (5, 32, 2) and fake.c_tensor.dtype == torch.float16
+
+
+def functions(a, b, dy, prob, **options):
+    """Each function with what it takes, and the places of its outputs in float64."""
+    wide = [x.double().numpy() for x in (a, b, dy, prob)]
+    return [
+        (lambda: ops.gemm_amax_forward(a, b, **options), oracle.amax(*wide[:2])),
+        (lambda: ops.gemm_swiglu_forward(a, b, 0.5, c_dtype=F32, **options), oracle.swiglu(*wide[:2], 0.5)),
+        (lambda: ops.gemm_srelu_forward(a, b, prob_tensor=prob, c_dtype=F32, d_dtype=F32), oracle.srelu(*wide[:2], wide[3], 1.0)),
+        (lambda: ops.gemm_srelu_backward(a, b, dy, prob_tensor=prob, d_dtype=F32), oracle.dsrelu(*wide, 1.0)),
+    ]
+
+
+def drawn(m, n, k, batch, seed):
+    """Small integers: a, b, a gradient and prob."""
+    shapes = ((m, k), (n, k), (m, n), (m, 1))
+    return [tensor(matrix((*shape, batch), np.float32, "k", seed + i)) for i, shape in enumerate(shapes)]
+
+
+def whole_way(*_, **__):
+    raise AssertionError("this call need not take Python's way")
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_a_function_takes_the_short_way_for_other_sizes_and_values(batch, monkeypatch):
+    for call, _ in functions(*drawn(5, 64, 7, batch, 1)):
+        call()
+    monkeypatch.setattr("verglas.ops._torch.run", whole_way)
+    for seed, (m, n, k) in enumerate([(5, 64, 7), (5, 64, 7), (9, 128, 3), (5, 64, 7), (9, 128, 3)]):
+        for call, want in functions(*drawn(m, n, k, batch, 7 * seed)):
+            for got, exact in zip(call(), want, strict=False):
+                np.testing.assert_allclose(got.numpy().squeeze(), np.squeeze(exact), rtol=1e-6)
+
+
+def test_a_function_tells_its_options_apart(monkeypatch):
+    a, b, _, _ = drawn(5, 64, 7, 1, 1)
+    ops.gemm_amax_forward(a, b)
+    monkeypatch.setattr("verglas.ops._torch.run", whole_way)
+    n, m = "nm"
+    for _ in range(2):
+        for name, dtype in (("bf16", torch.bfloat16), (torch.float16, torch.float16), (None, F32), (np.float32, F32)):
+            for major, stride in ((n, (64, 1, 320)), ("".join([m]), (1, 5, 320))):
+                tile = tuple(int(x) for x in (128, 128))
+                r = ops.gemm_amax_forward(a, b, None, None, major, name, mma_tiler_mn=tile, sf_vec_size=16)
+                assert r.c_tensor.dtype == dtype and r.c_tensor.stride() == stride
+        tile = [256, 256]  # can change, so that it is looked at each time
+        ops.gemm_amax_forward(a, b, mma_tiler_mn=tile)
+        tile[0] = 96
+        with pytest.raises(verglas.Error, match=r"op\.option"):
+            ops.gemm_amax_forward(a, b, mma_tiler_mn=tile)
+    for wrong in ({"c_major": "k"}, {"c_dtype": torch.int8}, {"sf_vec_size": 7}, {"mma_tiler_mn": (96, 96)}):
+        with pytest.raises(verglas.Error):
+            ops.gemm_amax_forward(a, b, **wrong)
+
+
+def test_a_function_says_what_python_says_of_wrong_arguments():
+    a, b, _, _ = drawn(5, 64, 7, 1, 1)
+    for _ in range(2):
+        ops.gemm_swiglu_forward(a, b)
+        with pytest.raises(TypeError, match="missing 1 required positional argument: 'b_tensor'"):
+            ops.gemm_swiglu_forward(a)
+        with pytest.raises(TypeError, match="unexpected keyword argument 'nonsense'"):
+            ops.gemm_swiglu_forward(a, b, nonsense=1)
+        with pytest.raises(TypeError, match="multiple values for argument 'a_tensor'"):
+            ops.gemm_swiglu_forward(a, b, a_tensor=a)
+        with pytest.raises(ValueError, match="ab12_stages"):
+            ops.gemm_swiglu_forward(a, b, ab12_stages=0)
+        with pytest.raises(verglas.Error, match=r"pack\.stream"):
+            ops.gemm_swiglu_forward(a, b, stream="none")
+        with pytest.raises(TypeError):
+            ops.gemm_swiglu_forward(a, b, alpha="two")
+        with pytest.raises(verglas.Error, match=r"op\.missing"):
+            ops.gemm_swiglu_forward(a, None)
+
+
+def test_a_function_goes_pythons_way_where_torch_looks_at_calls():
+    a, b, _, _ = drawn(5, 64, 7, 2, 1)
+    want = ops.gemm_swiglu_forward(a, b, c_dtype=F32)
+
+    class Own(torch.Tensor):
+        pass
+
+    own = ops.gemm_swiglu_forward(a.as_subclass(Own), b, c_dtype=F32)
+    assert torch.equal(own.c_tensor, want.c_tensor)
+    x = a.clone().requires_grad_()
+    assert ops.gemm_swiglu_forward(x, b, c_dtype=F32).c_tensor.requires_grad
+    with torch.no_grad():
+        assert not ops.gemm_swiglu_forward(x, b, c_dtype=F32).c_tensor.requires_grad
+    with torch.inference_mode():
+        assert torch.equal(ops.gemm_swiglu_forward(x, b, c_dtype=F32).c_tensor, want.c_tensor)
+    negative = ops.gemm_swiglu_forward(torch._neg_view(a), b, c_dtype=F32)
+    assert torch.equal(negative.ab12_tensor, -want.ab12_tensor)
+
+
+def test_an_emptied_cache_has_no_plan_for_the_short_way():
+    from verglas import _verglas
+
+    a, b, _, _ = drawn(5, 64, 7, 1, 1)
+    for _ in range(3):
+        ops.gemm_amax_forward(a, b)
+    before = _verglas.plan_cache()
+    ops.gemm_amax_forward(a, b)
+    found = _verglas.plan_cache()
+    assert (found["compiled"], found["found"]) == (before["compiled"], before["found"] + 1)
+    _verglas.clear_plan_cache()
+    ops.gemm_amax_forward(a, b)
+    assert _verglas.plan_cache()["compiled"] == before["compiled"] + 1
+
+
+def test_a_function_serves_many_sizes_and_threads():
+    from concurrent.futures import ThreadPoolExecutor
+
+    def work(seed):
+        for m in range(1 + seed, 150, 7):
+            a, b, _, _ = drawn(m, 64, 3, 1, m)
+            r = ops.gemm_amax_forward(a, b)
+            assert torch.equal(r.c_tensor, torch.einsum("mkl,nkl->mnl", a, b)), m
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(8)))

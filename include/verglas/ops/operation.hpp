@@ -15,6 +15,7 @@
 namespace verglas::ops {
 
 class Definition;
+struct Problem;
 
 /// Tensors of the largest operation.
 inline constexpr int kMaxTensors = 11;
@@ -73,6 +74,9 @@ class Operation {
 
  private:
   friend class Prepared;
+  friend class Repeat;
+  /// Checks what can be checked without an address, and that all outputs are there that a call has to bring along.
+  Problem problem(std::span<const TensorView> tensors, const Options& options) const;
   explicit Operation(const Definition& definition) : definition_(&definition) {}
   const Definition* definition_;
 };
@@ -100,6 +104,8 @@ class Prepared {
   float alpha_;
   bool is_checked_ = false;
   std::shared_ptr<const struct Built> built_;
+  struct Last;
+  std::shared_ptr<Last> last_;
 };
 
 struct CacheStatistics {

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
-from verglas._verglas import Operation, OperationOptions, Prepared
+from verglas._verglas import Operation, OperationFunction, OperationMethod, OperationOptions, Prepared
 from verglas.ops._frameworks import common_framework, empty
 from verglas.ops._result import TupleDict
 
@@ -32,16 +33,26 @@ _OTHERS = frozenset({"self", "alpha", "stream", "current_stream", "vector_f32", 
 Use = Callable[[dict[str, Any], dict[str, Any], dict[str, Any]], Any]
 
 
+def arguments_of(declared: Callable[..., Any]) -> tuple[tuple[str, ...], tuple[Any, ...]]:
+    """The names of its arguments, and the defaults of the last of them."""
+    parameters = inspect.signature(declared).parameters
+    return tuple(parameters), tuple(p.default for p in parameters.values() if p.default is not p.empty)
+
+
+def roles_of(names: tuple[str, ...]) -> tuple[dict[str, str], dict[str, str]]:
+    """Which arguments are tensors, with their places, and which are options, with their names in the library."""
+    others = [name for name in names if name not in _OPTIONS and name not in _OTHERS]
+    tensors = {name: name.removeprefix("sample_").removesuffix("_tensor") for name in others}
+    return tensors, {name: _OPTIONS[name] for name in names if name in _OPTIONS}
+
+
 def by_name(use: Use) -> Callable[[F], F]:
     """Of a declared signature a function: ``use`` gets tensors by place, options, and all arguments with their defaults."""
 
     def decorate(declared: F) -> F:
-        parameters = inspect.signature(declared).parameters
-        names = tuple(parameters)
-        defaults = {name: p.default for name, p in parameters.items() if p.default is not p.empty}
-        options = tuple((name, _OPTIONS[name]) for name in names if name in _OPTIONS)
-        others = [name for name in names if name not in _OPTIONS and name not in _OTHERS]
-        tensors = tuple((name, name.removeprefix("sample_").removesuffix("_tensor")) for name in others)
+        names, tail = arguments_of(declared)
+        defaults = dict(zip(names[len(names) - len(tail) :], tail, strict=True))
+        tensors, options = roles_of(names)
 
         @functools.wraps(declared)
         def function(*args: Any, **kwargs: Any) -> Any:
@@ -50,7 +61,11 @@ def by_name(use: Use) -> Callable[[F], F]:
             stages = given.get("ab12_stages", 1)
             if stages < 1:
                 raise ValueError(f"ab12_stages is {stages}, wanted 1 or more")
-            return use({place: given[name] for name, place in tensors}, {option: given[name] for name, option in options}, given)
+            return use(
+                {place: given[name] for name, place in tensors.items()},
+                {option: given[name] for name, option in options.items()},
+                given,
+            )
 
         return function
 
@@ -67,7 +82,25 @@ def named(name: str) -> tuple[Operation, tuple[str, ...]]:
 def function_of(name: str, *keys: str) -> Callable[[F], F]:
     """Of a declared signature the function that answers new outputs under these keys."""
 
-    return by_name(lambda tensors, options, given: run(name, tensors, options, keys, given.get("alpha", 1.0), given["stream"]))
+    def decorate(declared: F) -> F:
+        names, defaults = arguments_of(declared)
+        short = OperationFunction(named(name)[0], names, defaults, *roles_of(names), keys, TupleDict)
+        whole = by_name(
+            lambda tensors, options, given: run(name, tensors, options, keys, given.get("alpha", 1.0), given["stream"])
+        )(declared)
+
+        @functools.wraps(declared)
+        def function(*args: Any, **kwargs: Any) -> Any:
+            compiler = getattr(sys.modules.get("torch"), "compiler", None)
+            if compiler is not None and not compiler.is_compiling():
+                made = short(args, kwargs)
+                if made is not None:
+                    return made
+            return whole(*args, **kwargs)
+
+        return function
+
+    return decorate
 
 
 def run(
@@ -137,26 +170,13 @@ def executor(name: str) -> Callable[[F], F]:
     """Of a declared signature the method that launches into the outputs given: `by_name` for a call that has no time for it."""
 
     def decorate(declared: F) -> F:
-        parameters = list(inspect.signature(declared).parameters.values())[1:]
-        names = [p.name for p in parameters]
-        tail = tuple(p.default for p in parameters if p.default is not p.empty)
-        least, most = len(names) - len(tail), len(names)
-        defaults = dict(zip(names[least:], tail, strict=True))
-        places = [names.index(f"{place}_tensor") for place in named(name)[1]]
-        alpha = names.index("alpha") if "alpha" in names else None
-        stream = names.index("current_stream")
+        names, defaults = arguments_of(declared)
+        method = OperationMethod(named(name)[0], names[1:], defaults)
 
         @functools.wraps(declared)
         def execute(self: Any, *args: Any, **kwargs: Any) -> None:
-            if kwargs or not least <= len(args) <= most:
+            if not method(self._prepared, args, kwargs):
                 declared(self, *args, **kwargs)  # says what Python says of wrong arguments
-                given = {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
-                args = tuple([given[name] for name in names])
-            else:
-                args += tail[len(args) - least :]
-            self._prepared.execute(
-                self._handle, [args[place] for place in places], None if alpha is None else args[alpha], args[stream]
-            )
 
         return execute
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from verglas._verglas import OperationOptions, TensorSpec
+from verglas._verglas import OperationOptions, TensorSpec, use_torch
 from verglas.ops._frameworks import empty, torch_dtype
 from verglas.ops._operation import named
 from verglas.ops._result import TupleDict
@@ -273,13 +273,29 @@ def _dtype(given: Any, default: torch.dtype) -> torch.dtype:
     return given if isinstance(given, torch.dtype) else torch_dtype(TensorSpec([], given).data_type)
 
 
+_functorch = getattr(torch._C, "_functorch", None)
+_can_be_plain = hasattr(_functorch, "peek_interpreter_stack")
+
+if _can_be_plain:
+    use_torch(
+        tensor=Tensor,
+        parameter=Parameter,
+        empty=torch.empty_strided,
+        dtype_of=torch_dtype,
+        device=torch.device,
+        grad_enabled=torch.is_grad_enabled,
+        transform=_functorch.peek_interpreter_stack,
+        modes=torch._C._len_torch_dispatch_stack,
+        functions=torch._C._len_torch_function_stack,
+    )
+
+
 def _are_plain(tensors: list[Tensor]) -> bool:
     """True where no subclass, no mode and no transform of torch's looks at calls with these tensors."""
-    functorch = getattr(torch._C, "_functorch", None)
     return (
-        all(type(t) in (Tensor, Parameter) for t in tensors)
-        and hasattr(functorch, "peek_interpreter_stack")
-        and functorch.peek_interpreter_stack() is None
+        _can_be_plain
+        and all(type(t) in (Tensor, Parameter) for t in tensors)
+        and _functorch.peek_interpreter_stack() is None
         and torch._C._len_torch_dispatch_stack() == 0
         and torch._C._len_torch_function_stack() == 0
     )

@@ -1,13 +1,17 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "ops/plan_cache.hpp"
+#include "ops/repeat.hpp"
 #include "verglas/verglas.hpp"
 
 // Operations from C++: values against plain loops, and what the cache of plans keeps. tests/python/ops has every type and layout.
@@ -178,6 +182,147 @@ TEST(Prepared, ChecksCompilesAndRuns) {
   EXPECT_EQ(ab12[0], 2 * x.at(0, 0, 0)) << "the alpha of the constructor";
   op.execute(tensors, 3.0F);
   EXPECT_EQ(ab12[0], 3 * x.at(0, 0, 0));
+}
+
+/// gemm_srelu of one batch, whose class repeats calls.
+struct Repeated {
+  explicit Repeated(std::int64_t m = 4, int seed = 1)
+      : x({.m = m, .n = 6, .k = 3, .l = 1}), out(static_cast<std::size_t>(12 * m)) {
+    x.a = numbers(m * 3, seed);
+    const auto place = [&](std::int64_t at) {
+      return TensorView::strided(out.data() + at, DataType::fp32, {m, 6, 1}, {6, 1, 6 * m});
+    };
+    tensors = {x.a_view(), x.b_view(), place(0), place(6 * m), {}, {}, {}, {}, {}, {}};
+  }
+  bool is_right(float alpha) const {
+    bool right = true;
+    for (std::int64_t i = 0; i < 6 * x.size.m; ++i) {
+      const double c = alpha * x.at(i / 6, i % 6, 0), relu = std::max(c, 0.0);
+      right &= out[static_cast<std::size_t>(i)] == c && out[static_cast<std::size_t>(6 * x.size.m + i)] == relu * relu;
+    }
+    return right;
+  }
+  Product x;
+  std::vector<float> out;
+  std::vector<TensorView> tensors;
+};
+
+TEST(Prepared, AnswersForNewAddressesScalarsAndSizes) {
+  Repeated first, second(4, 3), larger(9, 5);
+  Prepared op(Operation::named("gemm_srelu"), first.tensors, {}, 2.0F);
+  op.compile();
+  for (const float alpha : {1.0F, -2.0F})
+    for (Repeated* r : {&first, &second, &second, &larger, &first, &larger, &larger}) {
+      std::fill(r->out.begin(), r->out.end(), 99.0F);
+      op.execute(r->tensors, alpha);
+      EXPECT_TRUE(r->is_right(alpha));
+    }
+}
+
+TEST(Prepared, RefusesAfterAGoodCallInTheSameWordsAsAtFirst) {
+  const auto said = [](const Prepared& op, const std::vector<TensorView>& tensors) -> std::string {
+    try {
+      op.execute(tensors);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
+  };
+  const std::vector<std::pair<const char*, void (*)(std::vector<TensorView>&)>> wrong = {
+      {"call.null", [](auto& t) { t[1].data = nullptr; }},
+      {"call.overlap", [](auto& t) { t[3].data = t[2].data; }},
+      {"call.overlap", [](auto& t) { t[2].data = t[0].data; }},
+      {"call.alignment", [](auto& t) { t[0].data = static_cast<char*>(t[0].data) + 1; }},
+      {"call.read_only", [](auto& t) { t[3].read_only = true; }},
+      {"call.span", [](auto& t) { t[0].observed_bytes = 8; }},
+      {"op.extent", [](auto& t) { t[1].extent[1] = 2; }},
+      {"op.layout", [](auto& t) { t[0].stride[0] = 4; }},
+      {"op.rank", [](auto& t) { t[0].rank = 2; }},
+      {"op.device", [](auto& t) { t[1].device = {DeviceType::cuda, 0}; }},
+      {"op.missing", [](auto& t) { t[2] = {}; }},
+      {"op.sample", [](auto& t) { t[3].dtype = DataType::bf16; }},
+      {"op.dtype", [](auto& t) { t[0].dtype = DataType::int8; }},
+  };
+  Repeated r;
+  Prepared fresh(Operation::named("gemm_srelu"), r.tensors, {}), used(Operation::named("gemm_srelu"), r.tensors, {});
+  fresh.compile();
+  used.compile();
+  for (const auto& [rule, change] : wrong) {
+    used.execute(r.tensors);
+    std::fill(r.out.begin(), r.out.end(), 99.0F);
+    std::vector<TensorView> tensors = r.tensors;
+    change(tensors);
+    const std::string text = said(used, tensors);
+    EXPECT_EQ(text, said(fresh, tensors));
+    EXPECT_NE(text.find(rule), std::string::npos) << rule << ": " << text;
+    for (const float v : r.out) ASSERT_EQ(v, 99.0F) << rule;
+  }
+  used.execute(r.tensors);
+  EXPECT_TRUE(r.is_right(1.0F));
+}
+
+TEST(Prepared, ServesThreads) {
+  Repeated sample;
+  Prepared op(Operation::named("gemm_srelu"), sample.tensors, {});
+  op.compile();
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (int t = 0; t < 8; ++t)
+    threads.emplace_back([&, t] {
+      Repeated r(3 + t % 3, t);
+      for (int i = 0; i < 50; ++i) {
+        op.execute(r.tensors, static_cast<float>(i % 3));
+        wrong += !r.is_right(static_cast<float>(i % 3));
+      }
+    });
+  for (std::thread& t : threads) t.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST(Repeat, IsToldByAllButAddresses) {
+  Repeated r;
+  const Operation op = Operation::named("gemm_srelu");
+  const auto repeat = Repeat::after(op, r.tensors, {}, 1.0F, {});
+  ASSERT_NE(repeat, nullptr);
+  EXPECT_TRUE(r.is_right(1.0F));
+  const std::vector<TensorView> inputs = {r.tensors[0], r.tensors[1], {}, {}, {}, {}, {}, {}, {}, {}};
+  EXPECT_TRUE(repeat->is_like(r.tensors, Repeat::Of::all));
+  EXPECT_TRUE(repeat->is_like(inputs, Repeat::Of::inputs));
+  EXPECT_FALSE(repeat->is_like(inputs, Repeat::Of::all));
+  std::vector<TensorView> moved = r.tensors;
+  moved[0].data = r.out.data();
+  EXPECT_TRUE(repeat->is_like(moved, Repeat::Of::all));
+  const std::vector<void (*)(TensorView&)> changes = {[](TensorView& v) { v.dtype = DataType::bf16; },
+                                                      [](TensorView& v) { v.rank = 2; },
+                                                      [](TensorView& v) { v.extent[2] = 2; },
+                                                      [](TensorView& v) { v.stride[1] = 2; },
+                                                      [](TensorView& v) { v.device.id = 1; },
+                                                      [](TensorView& v) { v.device.type = DeviceType::cuda; },
+                                                      [](TensorView& v) { v.observed_bytes = 4; },
+                                                      [](TensorView& v) { v.read_only = true; },
+                                                      [](TensorView& v) { v = {}; }};
+  for (const auto& change : changes) {
+    std::vector<TensorView> other = r.tensors;
+    change(other[1]);
+    EXPECT_FALSE(repeat->is_like(other, Repeat::Of::inputs)) << &change - changes.data();
+  }
+  EXPECT_NE(repeat->find(), nullptr);
+  clear_plan_cache();
+  EXPECT_EQ(repeat->find(), nullptr) << "an emptied cache has no plan for it";
+}
+
+TEST(Repeat, TakesOneLaunch) {
+  Product x({});
+  std::vector<float> out(960);
+  const auto view = [&](std::int64_t at, std::int64_t n) {
+    return TensorView::strided(out.data() + at, DataType::fp32, {5, n, 2}, {n, 1, 5 * n});
+  };
+  const std::vector<TensorView> two_batches = {x.a_view(), x.b_view(), view(0, 64), view(640, 32), {}, {}, {}, {}, {}};
+  const auto repeat = Repeat::after(Operation::named("gemm_swiglu"), two_batches, {}, 1.0F, {});
+  EXPECT_EQ(out[0], x.at(0, 0, 0));
+  float alpha = 2.0F;
+  EXPECT_FALSE(repeat->launch(*repeat->find(), two_batches, TensorView::address(&alpha), {}));
+  EXPECT_EQ(out[0], x.at(0, 0, 0)) << "two launches are not begun";
 }
 
 TEST(Operations, BatchesThatMeetLaterAreRefusedBeforeAnythingIsWritten) {

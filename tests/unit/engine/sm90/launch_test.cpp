@@ -268,6 +268,68 @@ TEST_F(Sm90Launch, AllocatesNothingOnTheCallPath) {
   table = driver.table();  // the plan gives its objects back through it
 }
 
+/// gemm_srelu's class: a product, squared where it is positive; it writes both.
+struct Sm90Operation : Sm90Launch {
+  static TensorView matrix(std::uintptr_t megabyte, std::int64_t rows, std::int64_t columns) {
+    return TensorView::strided(at(megabyte), DataType::bf16, {rows, columns, 1}, {columns, 1, rows * columns}, kGpu);
+  }
+  static std::vector<TensorView> tensors(std::uintptr_t base) {
+    return {matrix(base, kM, kK),
+            matrix(base + 64, kN, kK),
+            matrix(base + 128, kM, kN),
+            matrix(base + 192, kM, kN),
+            {},
+            {},
+            {},
+            {},
+            {},
+            {}};
+  }
+};
+
+TEST_F(Sm90Operation, ACallLikeTheLastAllocatesNothing) {
+  cuda::DriverTable table = driver.table();
+  const cuda::DriverOverride use(&table);
+  ops::Prepared op(ops::Operation::named("gemm_srelu"), tensors(1), {});
+  op.compile();
+  op.execute(tensors(1));
+  table.cuCtxGetCurrent = [](cuda::CUcontext* c) { return *c = nullptr, cuda::CUDA_SUCCESS; };
+  table.cuCtxPushCurrent = [](cuda::CUcontext) { return cuda::CUDA_SUCCESS; };
+  table.cuCtxPopCurrent = [](cuda::CUcontext*) { return cuda::CUDA_SUCCESS; };
+  table.cuLaunchKernelEx = [](const cuda::CUlaunchConfig*, cuda::CUfunction, void**, void**) { return cuda::CUDA_SUCCESS; };
+  table.cuTensorMapReplaceAddress = [](cuda::CUtensorMap*, void*) { return cuda::CUDA_SUCCESS; };
+  const auto elsewhere = tensors(300);
+  const long before = support::allocations_of_this_thread();
+  op.execute(elsewhere, 2.0F);
+  const long after = support::allocations_of_this_thread();
+  EXPECT_EQ(after, before);
+  table = driver.table();
+  ops::clear_plan_cache();
+}
+
+TEST_F(Sm90Operation, IsOneLaunchEachAndOneErrorForAFailure) {
+  ops::Prepared op(ops::Operation::named("gemm_srelu"), tensors(1), {});
+  op.compile();
+  for (const std::uintptr_t base : {1U, 300U, 300U}) {
+    driver.clear();
+    op.execute(tensors(base));
+    ASSERT_EQ(driver.launches().size(), 1U);
+    EXPECT_EQ(record_of(driver.launches()[0].as<ParameterBlock>().a[0]).address, reinterpret_cast<std::uint64_t>(at(base)));
+  }
+  driver.clear();
+  driver.fail_next("cuLaunchKernelEx", static_cast<cuda::CUresult>(719));
+  try {
+    op.execute(tensors(1));
+    ADD_FAILURE() << "a launch that failed";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::driver_failed);
+  }
+  EXPECT_TRUE(driver.launches().empty());
+  op.execute(tensors(1));
+  EXPECT_EQ(driver.launches().size(), 1U);
+  ops::clear_plan_cache();
+}
+
 TEST_F(Sm90Launch, SaysWhatTheDriverSaidAndServesTheNextCall) {
   const CompiledPlan p = plan();
   std::uintptr_t base = 0;

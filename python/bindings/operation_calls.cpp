@@ -1,0 +1,338 @@
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+
+#include "base/rules.hpp"
+#include "bindings.hpp"
+#include "callable.hpp"
+#include "exchange.hpp"
+#include "operations.hpp"
+#include "ops/repeat.hpp"
+#include "pack.hpp"
+#include "signature.hpp"
+
+// Calls of operations from Python, without a dict, a tuple or a view being made again for what is the same as last time.
+namespace verglas::python {
+namespace {
+
+using ops::Operation;
+using ops::Repeat;
+
+/// What is asked of torch in a call. Empty until a first tensor of its comes in; never freed, since it lives as long as Python.
+struct Torch {
+  PyObject *tensor = nullptr, *parameter = nullptr;  ///< types
+  PyObject* empty = nullptr;                         ///< empty_strided
+  PyObject* dtype_of = nullptr;                      ///< of a data_type
+  PyObject* device = nullptr;                        ///< type
+  PyObject* grad_enabled = nullptr;
+  PyObject* transform = nullptr;                    ///< None where no transform of functorch's is on
+  PyObject *modes = nullptr, *functions = nullptr;  ///< how many modes look at calls
+};
+Torch torch;
+
+nb::object call(PyObject* function) {
+  nb::object answer = nb::steal(PyObject_CallNoArgs(function));
+  if (!answer.is_valid()) throw nb::python_error();
+  return answer;
+}
+bool is_zero(PyObject* function) {
+  const nb::object answer = call(function);
+  return PyLong_Check(answer.ptr()) && PyLong_AsLong(answer.ptr()) == 0;
+}
+
+/// True where no mode and no transform of torch's looks at calls.
+bool is_plain() { return call(torch.transform).is_none() && is_zero(torch.modes) && is_zero(torch.functions); }
+
+/// A value that can be told again by its address, or by a comparison that is as cheap.
+bool is_constant(PyObject* v) {
+  if (v == Py_None || PyType_Check(v)) return true;
+  if (PyBool_Check(v) || PyLong_CheckExact(v) || PyUnicode_CheckExact(v)) return true;
+  if (PyTuple_CheckExact(v)) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(v); ++i)
+      if (!PyLong_CheckExact(PyTuple_GET_ITEM(v, i))) return false;
+    return true;
+  }
+  const char* const name = Py_TYPE(v)->tp_name;
+  return std::string_view(name) == "torch.dtype" || std::string_view(name) == "data_type";
+}
+bool is_same(PyObject* x, PyObject* y) {
+  if (x == y) return true;
+  if (Py_TYPE(x) != Py_TYPE(y) || !(PyLong_CheckExact(x) || PyUnicode_CheckExact(x) || PyTuple_CheckExact(x))) return false;
+  const int same = PyObject_RichCompareBool(x, y, Py_EQ);
+  if (same < 0) throw nb::python_error();
+  return same == 1;
+}
+
+/// A declared function of torch's tensors that answers new outputs. What is remembered of a call is told by its tensors (types,
+/// extents, strides, device) and its options, and holds what outputs are made with. Neither scalars nor addresses count.
+///
+/// Threads  under the interpreter's lock
+class OperationFunction {
+ public:
+  OperationFunction(const Operation& op, const nb::tuple& names, const nb::tuple& defaults, const nb::dict& tensors,
+                    const nb::dict& options, const nb::tuple& keys, nb::type_object result)
+      : op_(op), signature_(names, defaults), result_(std::move(result)) {
+    const auto argument = [&](nb::handle name) { return signature_.place_of(nb::cast<const char*>(name)); };
+    const auto infos = op.tensors();
+    argument_.fill(-1);
+    std::vector<bool> is_other(signature_.size(), true);
+    for (const auto& [name, place] : tensors) {
+      is_other[static_cast<std::size_t>(argument(name))] = false;
+      for (std::size_t i = 0; i < infos.size(); ++i)
+        if (infos[i].name == nb::cast<std::string_view>(place)) argument_[i] = argument(name);
+    }
+    for (const auto& [name, option] : options) options_.emplace_back(argument(name), nb::borrow(option));
+    alpha_ = signature_.place_of("alpha");
+    stream_ = signature_.place_of("stream");
+    stages_ = signature_.place_of("ab12_stages");
+    for (const int i : {alpha_, stream_})
+      if (i >= 0) is_other[static_cast<std::size_t>(i)] = false;
+    for (std::size_t i = 0; i < is_other.size(); ++i)
+      if (is_other[i]) compared_.push_back(i);
+    for (nb::handle key : keys) {
+      const auto place = nb::cast<std::string>(key.attr("removesuffix")("_tensor"));
+      int at = -1;
+      for (std::size_t i = 0; i < infos.size(); ++i)
+        if (infos[i].name == place) at = static_cast<int>(i);
+      keys_.emplace_back(nb::borrow(key), at);
+    }
+  }
+
+  /// None where the tensors, or what torch does at the moment, ask for more than this: then Python's way is to be gone.
+  nb::object operator()(const nb::tuple& args, const nb::dict& kwargs) {
+    Signature::Values values;
+    if (torch.tensor == nullptr || !signature_.read(args.ptr(), kwargs.ptr(), values)) return nb::none();
+    std::array<TensorView, ops::kMaxTensors> views;
+    const std::size_t count = op_.tensors().size();
+    const ExchangeType* type = nullptr;
+    Keepers keep;
+    bool recorded = false;
+    for (std::size_t i = 0; i < count; ++i) {
+      PyObject* const object = argument_[i] < 0 ? Py_None : values[static_cast<std::size_t>(argument_[i])];
+      if (object == Py_None) continue;
+      if (Py_TYPE(object) != reinterpret_cast<PyTypeObject*>(torch.tensor) &&
+          Py_TYPE(object) != reinterpret_cast<PyTypeObject*>(torch.parameter))
+        return nb::none();
+      type = exchange_of(object);
+      if (type == nullptr || is_negative(*type, object)) return nb::none();
+      recorded |= is_recorded(*type, object);
+      if (!read_exchange_unasked(*type, object, infos_of(op_)[i], views[i], keep)) return nb::none();
+    }
+    if (type == nullptr || !is_plain() || (recorded && call(torch.grad_enabled).ptr() == Py_True)) return nb::none();
+    const std::span<TensorView> given(views.data(), count);
+    float alpha = 1.0F;
+    if (alpha_ >= 0 && !nb::try_cast(nb::handle(values[static_cast<std::size_t>(alpha_)]), alpha)) return nb::none();
+    nb::handle named = values[static_cast<std::size_t>(stream_)];
+    const Stream stream = !named.is_none()                           ? stream_of(named)
+                          : views[0].device.type == DeviceType::cuda ? current_stream(*type, views[0].device)
+                                                                     : Stream{};
+    if (const std::shared_ptr<const Call> known = find(values, given))
+      if (const auto built = known->repeat->find()) return repeat(*known, *built, given, alpha, stream);
+    return first(values, given, alpha, stream);
+  }
+
+ private:
+  struct Output {
+    std::size_t place;
+    nb::object args, kwargs;  ///< of empty_strided
+  };
+  struct Call {
+    std::vector<nb::object> values;  ///< compared
+    std::vector<Output> outputs;
+    std::shared_ptr<const Repeat> repeat;
+  };
+  static constexpr std::size_t kMostCalls = 64;
+
+  std::shared_ptr<const Call> find(const Signature::Values& values, std::span<const TensorView> given) {
+    for (std::size_t i = 0; i < calls_.size(); ++i) {
+      const Call& c = *calls_[i];
+      if (!c.repeat->is_like(given, Repeat::Of::inputs)) continue;
+      bool same = true;
+      for (std::size_t j = 0; same && j < compared_.size(); ++j) same = is_same(c.values[j].ptr(), values[compared_[j]]);
+      if (!same) continue;
+      if (i != 0)
+        std::rotate(calls_.begin(), calls_.begin() + static_cast<std::ptrdiff_t>(i),
+                    calls_.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+      return calls_.front();
+    }
+    return nullptr;
+  }
+
+  std::vector<nb::object> make(const std::vector<Output>& outputs, std::span<TensorView> given, Keepers& keep) const {
+    std::vector<nb::object> made;
+    made.reserve(outputs.size());
+    for (const Output& o : outputs) {
+      made.push_back(nb::steal(PyObject_Call(torch.empty, o.args.ptr(), o.kwargs.ptr())));
+      if (!made.back().is_valid()) throw nb::python_error();
+      const ExchangeType* type = exchange_of(made.back());
+      const OperandInfo& info = infos_of(op_)[o.place];
+      if (type == nullptr || !read_exchange_unasked(*type, made.back(), info, given[o.place], keep))
+        read_buffer(made.back(), info, given[o.place], keep);
+    }
+    return made;
+  }
+
+  nb::object answer(const std::vector<Output>& outputs, const std::vector<nb::object>& made) const {
+    nb::object result = call(result_.ptr());
+    for (const auto& [key, place] : keys_) {
+      PyObject* value = Py_None;
+      for (std::size_t i = 0; i < outputs.size(); ++i)
+        if (static_cast<int>(outputs[i].place) == place) value = made[i].ptr();
+      if (PyDict_SetItem(result.ptr(), key.ptr(), value) != 0) throw nb::python_error();
+    }
+    return result;
+  }
+
+  nb::object repeat(const Call& c, const ops::Built& built, std::span<TensorView> given, float alpha, Stream stream) const {
+    Keepers keep;
+    const std::vector<nb::object> made = make(c.outputs, given, keep);
+    bool done = false;
+    {
+      const nb::gil_scoped_release unlocked;
+      done = c.repeat->launch(built, given, TensorView::address(&alpha), stream);
+    }
+    if (!done) op_.run(given, options_of(c), alpha, stream);  // several launches; or it says why not
+    return answer(c.outputs, made);
+  }
+
+  ops::Options options_of(std::span<PyObject* const> values) const {
+    nb::dict given;
+    for (const auto& [argument, option] : options_) given[option] = nb::handle(values[static_cast<std::size_t>(argument)]);
+    const nb::object made = nb::type<ops::Options>()(**given);
+    return *nb::inst_ptr<ops::Options>(made);
+  }
+  ops::Options options_of(const Call& c) const {
+    std::array<PyObject*, Signature::kMost> values{};
+    for (std::size_t j = 0; j < compared_.size(); ++j) values[compared_[j]] = c.values[j].ptr();
+    return options_of(values);
+  }
+
+  nb::object first(const Signature::Values& values, std::span<TensorView> given, float alpha, Stream stream) {
+    if (stages_ >= 0)
+      if (int stages = 0; !nb::try_cast(nb::handle(values[static_cast<std::size_t>(stages_)]), stages) || stages < 1)
+        return nb::none();
+    const ops::Options options = options_of(values);
+    auto c = std::make_shared<Call>();
+    const std::vector<TensorView> layout = op_.outputs(given, options);
+    for (std::size_t i = 0; i < layout.size(); ++i) {
+      if (layout[i].dtype == DataType::not_set) continue;
+      const TensorView& v = layout[i];
+      const auto tuple = [&](const std::array<std::int64_t, kMaxRank>& list) {
+        return nb::tuple(nb::cast(std::vector<std::int64_t>(list.begin(), list.begin() + v.rank)));
+      };
+      nb::dict kwargs;
+      kwargs["dtype"] = nb::handle(torch.dtype_of)(v.dtype);
+      kwargs["device"] =
+          v.device.type == DeviceType::cuda ? nb::handle(torch.device)("cuda", v.device.id) : nb::handle(torch.device)("cpu");
+      c->outputs.push_back({i, nb::make_tuple(tuple(v.extent), tuple(v.stride)), std::move(kwargs)});
+    }
+    Keepers keep;
+    const std::vector<nb::object> made = make(c->outputs, given, keep);
+    {
+      const nb::gil_scoped_release unlocked;
+      c->repeat = Repeat::after(op_, given, options, alpha, stream);
+    }
+    bool is_kept = true;
+    for (const std::size_t i : compared_) {
+      is_kept &= is_constant(values[i]);
+      c->values.push_back(nb::borrow(values[i]));
+    }
+    if (is_kept) {
+      if (calls_.size() == kMostCalls) calls_.pop_back();
+      calls_.insert(calls_.begin(), c);
+    }
+    return answer(c->outputs, made);
+  }
+
+  Operation op_;
+  Signature signature_;
+  nb::type_object result_;
+  std::array<int, ops::kMaxTensors> argument_;  ///< by place; −1: no argument has it
+  std::vector<std::pair<int, nb::object>> options_;
+  std::vector<std::size_t> compared_;             ///< arguments that are neither tensors nor of the call alone
+  std::vector<std::pair<nb::object, int>> keys_;  ///< and the place of the output; −1: none
+  int alpha_ = -1, stream_ = -1, stages_ = -1;
+  std::vector<std::shared_ptr<const Call>> calls_;  ///< the last used first
+};
+
+/// The declared execute() of a class.
+class OperationMethod {
+ public:
+  OperationMethod(const Operation& op, const nb::tuple& names, const nb::tuple& defaults) : op_(op), signature_(names, defaults) {
+    argument_.fill(-1);
+    const auto infos = op.tensors();
+    for (std::size_t i = 0; i < infos.size(); ++i)
+      argument_[i] = signature_.place_of((std::string(infos[i].name) + "_tensor").c_str());
+    alpha_ = signature_.place_of("alpha");
+    stream_ = signature_.place_of("current_stream");
+  }
+
+  /// False where the arguments are not the declared ones.
+  bool operator()(const ops::Prepared& prepared, const nb::tuple& args, const nb::dict& kwargs) const {
+    Signature::Values values;
+    if (!signature_.read(args.ptr(), kwargs.ptr(), values)) return false;
+    std::array<PyObject*, ops::kMaxTensors> objects;
+    const std::size_t count = op_.tensors().size();
+    for (std::size_t i = 0; i < count; ++i)
+      objects[i] = argument_[i] < 0 ? Py_None : values[static_cast<std::size_t>(argument_[i])];
+    std::optional<float> alpha;
+    if (alpha_ >= 0 && values[static_cast<std::size_t>(alpha_)] != Py_None) {
+      if (float value = 0; nb::try_cast(nb::handle(values[static_cast<std::size_t>(alpha_)]), value))
+        alpha = value;
+      else
+        throw nb::type_error("alpha is a number or None");
+    }
+    const nb::handle named = values[static_cast<std::size_t>(stream_)];
+    const Given given(op_, {objects.data(), count}, named);
+    const Stream stream = given.stream(named);
+    const nb::gil_scoped_release unlocked;
+    prepared.execute(given.views(), alpha, stream);
+    return true;
+  }
+
+ private:
+  Operation op_;
+  Signature signature_;
+  std::array<int, ops::kMaxTensors> argument_;
+  int alpha_ = -1, stream_ = -1;
+};
+
+}  // namespace
+
+void bind_operation_calls(nb::module_& m) {
+  nb::class_<OperationFunction>(m, "OperationFunction", "The short way of an operation's function, for torch's tensors.")
+      .def(nb::init<const Operation&, const nb::tuple&, const nb::tuple&, const nb::dict&, const nb::dict&, const nb::tuple&,
+                    nb::type_object>(),
+           nb::arg("operation"), nb::arg("names"), nb::arg("defaults"), nb::arg("tensors"), nb::arg("options"), nb::arg("keys"),
+           nb::arg("result"))
+      .def("__call__", &OperationFunction::operator(), nb::arg("args"), nb::arg("kwargs"),
+           "The outputs, or ``None`` where the call is not for this way.");
+  nb::class_<OperationMethod>(m, "OperationMethod", "The declared ``execute`` of an operation's class.")
+      .def(nb::init<const Operation&, const nb::tuple&, const nb::tuple&>(), nb::arg("operation"), nb::arg("names"),
+           nb::arg("defaults"))
+      .def("__call__", &OperationMethod::operator(), nb::arg("prepared"), nb::arg("args"), nb::arg("kwargs"),
+           "Launches; false where the arguments are not those declared.");
+  m.def(
+      "use_torch",
+      [](nb::object tensor, nb::object parameter, nb::object empty, nb::object dtype_of, nb::object device,
+         nb::object grad_enabled, nb::object transform, nb::object modes, nb::object functions) {
+        torch = {.parameter = parameter.release().ptr(),
+                 .empty = empty.release().ptr(),
+                 .dtype_of = dtype_of.release().ptr(),
+                 .device = device.release().ptr(),
+                 .grad_enabled = grad_enabled.release().ptr(),
+                 .transform = transform.release().ptr(),
+                 .modes = modes.release().ptr(),
+                 .functions = functions.release().ptr()};
+        torch.tensor = tensor.release().ptr();
+      },
+      nb::kw_only(), nb::arg("tensor"), nb::arg("parameter"), nb::arg("empty"), nb::arg("dtype_of"), nb::arg("device"),
+      nb::arg("grad_enabled"), nb::arg("transform"), nb::arg("modes"), nb::arg("functions"),
+      "Says what `OperationFunction` asks of torch.");
+}
+
+}  // namespace verglas::python

@@ -1,0 +1,45 @@
+#pragma once
+#include <nanobind/nanobind.h>
+
+#include <span>
+#include <vector>
+
+#include "buffers.hpp"
+#include "verglas/ops/operation.hpp"
+
+namespace verglas::python {
+
+/// A tensor without memory.
+struct TensorSpec {
+  TensorView view;
+
+  std::vector<std::int64_t> list(const std::array<std::int64_t, kMaxRank>& values) const {
+    return {values.begin(), values.begin() + view.rank};
+  }
+};
+
+/// What Python hands over for the places of an operation: None, a TensorSpec or an array.
+class Given {
+ public:
+  /// `stream` is that of the call, for producers that have to know.
+  Given(const ops::Operation& op, const nb::sequence& tensors, nb::handle stream = Py_None);
+  /// As many objects as places.
+  Given(const ops::Operation& op, std::span<PyObject* const> objects, nb::handle stream);
+
+  std::span<const TensorView> views() const noexcept { return {views_.data(), count_}; }
+  /// The stream named, or the one on which the producer of a CUDA tensor works now.
+  Stream stream(nb::handle named) const;
+
+ private:
+  void add(const ops::Operation& op, PyObject* object);
+
+  std::size_t count_ = 0;
+  std::array<TensorView, ops::kMaxTensors> views_;
+  std::array<PyObject*, ops::kMaxTensors> objects_;
+  Keepers keep_;
+};
+
+/// How the places of an operation are named in messages.
+std::span<const OperandInfo> infos_of(const ops::Operation& op);
+
+}  // namespace verglas::python
