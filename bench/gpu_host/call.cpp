@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -142,11 +143,68 @@ void pin_to_this_core() {
   ::sched_setaffinity(0, sizeof one, &one);
 }
 
+double driver_ms = 0;  ///< in the driver while a plan was made
+
+/// The driver's own call, timed.
+template <auto Which>
+constexpr auto kTimed = [](auto... arguments) {
+  const auto start = Clock::now();
+  const cuda::CUresult code = (real->*Which)(arguments...);
+  driver_ms += since(start, 1e-3);
+  return code;
+};
+
+/// Nanoseconds of calls of the driver that a checked call may make.
+nlohmann::ordered_json driver_calls() {
+  cuda::CUtensorMap map{};
+  cuda::CUdeviceptr memory = 0;
+  cuda::CUstream stream = nullptr;
+  cuda::check(*real, real->cuMemAlloc(&memory, 1 << 20), "cuMemAlloc", "timing the driver");
+  cuda::check(*real, real->cuStreamCreate(&stream, cuda::kStreamNonBlocking), "cuStreamCreate", "timing the driver");
+  const std::uint64_t extents[3] = {64, 64, 1}, strides[2] = {128, 8192};
+  const std::uint32_t box[3] = {64, 64, 1}, ones[3] = {1, 1, 1};
+  auto* const address = reinterpret_cast<void*>(memory);
+  nlohmann::ordered_json answer;
+  const auto time = [&](const char* name, auto&& call) {
+    double least = 1e9;
+    for (int burst = 0; burst < 50; ++burst) {
+      const auto start = Clock::now();
+      for (int i = 0; i < 64; ++i) call();
+      least = std::min(least, since(start, 1e-9) / 64);
+    }
+    answer[name] = std::round(10 * least) / 10;
+  };
+  time("cuTensorMapEncodeTiled", [&] {
+    real->cuTensorMapEncodeTiled(&map, cuda::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, address, extents, strides, box, ones,
+                                 cuda::CU_TENSOR_MAP_INTERLEAVE_NONE, cuda::CU_TENSOR_MAP_SWIZZLE_128B,
+                                 cuda::CU_TENSOR_MAP_L2_PROMOTION_L2_256B, cuda::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  });
+  time("cuTensorMapReplaceAddress", [&] { real->cuTensorMapReplaceAddress(&map, address); });
+  time("cuCtxGetCurrent", [&] {
+    cuda::CUcontext now = nullptr;
+    real->cuCtxGetCurrent(&now);
+  });
+  for (const auto& [name, s] : {std::pair<const char*, cuda::CUstream>{"legacy", nullptr}, {"own stream", stream}}) {
+    time(fmt::format("cuStreamGetCaptureInfo, {}", name).c_str(), [&, s = s] {
+      cuda::CUstreamCaptureStatus status{};
+      std::uint64_t id = 0;
+      real->cuStreamGetCaptureInfo(s, &status, &id, nullptr, nullptr, nullptr, nullptr);
+    });
+    time(fmt::format("cuStreamGetId, {}", name).c_str(), [&, s = s] {
+      unsigned long long id = 0;
+      real->cuStreamGetId(s, &id);
+    });
+  }
+  real->cuStreamDestroy(stream);
+  real->cuMemFree(memory);
+  return answer;
+}
+
 /// Milliseconds of making the plan from nothing, from the cache, and microseconds of its first call.
 nlohmann::ordered_json startup() {
   nlohmann::ordered_json answer;
   std::vector<TensorView> pack;
-  std::vector<double> cold, cached, first;
+  std::vector<double> cold, cached, in_driver, first;
   for (int i = 0; i < 3; ++i) {
     jit::cache_clear();
     const auto start = Clock::now();
@@ -158,13 +216,17 @@ nlohmann::ordered_json startup() {
     first.push_back(since(call, 1e-6));
   }
   for (int i = 0; i < 9; ++i) {
+    driver_ms = 0;
     const auto start = Clock::now();
     const CompiledPlan plan = make_plan();
     cached.push_back(since(start, 1e-3));
+    in_driver.push_back(driver_ms);
   }
   answer["first_compile_of_process_ms"] = cold[0];
   answer["cold_compile_ms"] = std::min(cold[1], cold[2]);
   answer["cached_load_ms"] = *std::min_element(cached.begin(), cached.end());
+  answer["cached_load_in_driver_ms"] =
+      in_driver[static_cast<std::size_t>(std::min_element(cached.begin(), cached.end()) - cached.begin())];
   answer["first_execute_of_process_us"] = first[0];
   answer["first_execute_us"] = std::min(first[1], first[2]);
   return answer;
@@ -183,7 +245,16 @@ int run() {
   cuda::DriverTable table = *real;
   const cuda::DriverOverride use(&table);
   nlohmann::ordered_json result = {{"shape", {kM, kN, kK}}, {"type", "bf16"}};
+  using Table = cuda::DriverTable;
+  const cuda::DriverTable untimed = table;
+  table.cuLibraryLoadData = kTimed<&Table::cuLibraryLoadData>;
+  table.cuLibraryGetKernel = kTimed<&Table::cuLibraryGetKernel>;
+  table.cuKernelSetAttribute = kTimed<&Table::cuKernelSetAttribute>;
+  table.cuKernelGetFunction = kTimed<&Table::cuKernelGetFunction>;
+  table.cuFuncLoad = kTimed<&Table::cuFuncLoad>;
   result["start"] = startup();
+  table = untimed;
+  result["driver_ns"] = driver_calls();
   const bench::LtMatmul lt(*real, kM, kN, kK);
   pin_to_this_core();
   for (const Flavor& f : kFlavors) {
@@ -241,6 +312,7 @@ int run() {
     }
   }
   if (!lt.missing().empty()) fmt::print("cublasLtMatmul was not measured: {}\n", lt.missing());
+  for (const auto& [name, value] : result["driver_ns"].items()) fmt::print("{:36} {:7.1f} ns\n", name, value.get<double>());
   for (const auto& [name, value] : result["start"].items()) fmt::print("{:28} {:9.2f}\n", name, value.get<double>());
   fmt::print("{}\n", result.dump());
   return 0;
