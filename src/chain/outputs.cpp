@@ -1,0 +1,164 @@
+#include "chain/analyser.hpp"
+
+#include <algorithm>
+
+namespace verglas::chain {
+namespace {
+
+/// No two elements in one place: each stride passes the reach of the smaller ones.
+bool is_injective(const std::vector<std::int64_t>& dim, const std::vector<std::int64_t>& stride) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> axes;  // (stride, extent)
+  for (std::size_t i = 0; i < dim.size(); ++i) {
+    if (dim[i] == 0) return true;
+    if (dim[i] > 1) axes.emplace_back(stride[i], dim[i]);
+  }
+  std::sort(axes.begin(), axes.end());
+  std::int64_t reach = 0;
+  for (const auto& [s, e] : axes) {
+    if (s <= reach) return false;
+    reach += (e - 1) * s;
+  }
+  return true;
+}
+
+}  // namespace
+
+void Analyser::add_store(const NodeData& n) {
+  const TensorData& out = tensor(n.output);
+  check_output_layout(out);
+  require_plain(out);
+  Role role;  // a result of products has their shape: no operand that the epilogue accepts widens it
+  role.kind = RoleKind::output;
+  epilogue_axes(out, role);
+  role.operand = operand_of(n.output);
+  c_.stores.push_back(
+      {.value = value_of_[static_cast<std::size_t>(n.output)], .role = add_role(role), .accumulate = n.accumulate});
+}
+
+void Analyser::check_accumulated(const NodeData& n) const {
+  for (const NodeData& reader : g_.nodes)
+    if (std::ranges::find(reader.inputs, n.output) != reader.inputs.end())
+      stop(Rule::chain_accumulate, "what " + label_of(n) + " adds to its output is read by " + label_of(reader));
+}
+
+void Analyser::check_output_layout(const TensorData& out) {
+  if (!is_injective(out.dim, out.stride))
+    stop(Rule::chain_output_layout,
+         "output " + label_of(out) + " has extents " + graph::text_of(out.dim) + " and strides " + graph::text_of(out.stride));
+}
+
+void Analyser::add_reduction(const NodeData& n) {
+  const TensorData& out = tensor(n.output);
+  const int source = n.inputs[0];
+  if (!after_[static_cast<std::size_t>(source)])
+    stop(Rule::chain_input_output, "reduction " + label_of(n) + " is of inputs alone");
+  using enum ReductionMode;
+  const bool int_form =
+      n.reduction == add || n.reduction == max || n.reduction == min || n.reduction == amax || n.reduction == norm1;
+  if (n.compute != out.dtype || (out.dtype != DataType::fp32 && !(out.dtype == DataType::int32 && int_form)))
+    stop(Rule::chain_reduction_types, "reduction " + label_of(n) + " (" + std::string(name_of(n.reduction)) + ") computes in " +
+                                          std::string(name_of(n.compute)) + " and stores " + std::string(name_of(out.dtype)));
+  const auto m = matrix(out);
+  check_output_layout(out);
+  Reduction r;
+  r.mode = n.reduction;
+  r.compute = n.compute;
+  r.value = value_of_[static_cast<std::size_t>(source)];
+  Role role;
+  role.kind = RoleKind::reduction;
+  epilogue_axes(out, role);
+  const bool by_groups = n.inputs.size() == 2 && m[0] != 1;
+  for (std::size_t i = 0; i < 3; ++i) {
+    if (i == 0 && by_groups) continue;
+    r.reduces[i] = m[i] == 1;  // an axis with extent 1 in the output is reduced, also where the full extent is 1
+    if (r.reduces[i]) role.symbol[i] = Symbol::one;
+  }
+  role.operand = operand_of(n.output);
+  r.role = add_role(role);
+  c_.reductions.push_back(r);
+}
+
+void Analyser::add_quantised(const NodeData& n) {
+  const TensorData& data = tensor(n.output);
+  const TensorData& scale = tensor(n.scale);
+  const auto refuse = [&](const std::string& text) { stop(Rule::chain_quantise, "node " + label_of(n) + " " + text); };
+  if (!after_[static_cast<std::size_t>(n.output)]) refuse("reads what no matmul computes");
+  if (data.is_virtual || scale.is_virtual)
+    refuse(std::string("has ") + (data.is_virtual ? "data" : "scales") + " that are not marked as an output");
+  if (n.compute != DataType::fp32) refuse("computes in " + std::string(name_of(n.compute)));
+  if (n.block != 16 && n.block != 32) refuse("has blocks of " + std::to_string(n.block));
+  const bool fp4 = data.dtype == DataType::fp4_e2m1;
+  if (!fp4 && !is_factor_fp8(data.dtype)) refuse("stores data as " + std::string(name_of(data.dtype)));
+  if (scale.dtype != DataType::fp8_e8m0 && scale.dtype != DataType::fp8_e4m3)
+    refuse("stores scales as " + std::string(name_of(scale.dtype)));
+  require_plain(data);
+  check_output_layout(data);
+  if (c_.grouping.axis == GroupedAxis::m &&
+      (n.block_axis + 1 != static_cast<int>(data.dim.size()) || scale.reordering != TensorReordering::none))
+    stop(Rule::chain_group_scale,
+         "node " + label_of(n) + " quantises rows of groups " +
+             (scale.reordering != TensorReordering::none ? "with scales reordered to f8_128x4" : "along M"));
+  if (fp4 && data.dim.back() > 0 && (data.stride.back() != 1 || data.dim.back() % 2 != 0))
+    stop(Rule::chain_packed_axis, "tensor " + label_of(data) + " has stride " + std::to_string(data.stride.back()) +
+                                      " and extent " + std::to_string(data.dim.back()) + " along N");
+  const TensorData& source = tensor(n.inputs[0]);
+  Quantise q;
+  q.value = value_of_[static_cast<std::size_t>(n.inputs[0])];
+  q.along_m = n.block_axis + 2 == static_cast<int>(source.dim.size());
+  q.block = n.block;
+  Role role;
+  role.kind = RoleKind::output;
+  if (!epilogue_axes(data, role)) refuse("reads a result of another shape");
+  role.operand = operand_of(n.output);
+  q.role = add_role(role);
+  c_.quantised.push_back(q);
+}
+
+void Analyser::add_output_scale(const NodeData& n, Quantise& q) {
+  const TensorData& scale = tensor(n.scale);
+  Role role = c_.roles[static_cast<std::size_t>(q.role)];  // symbols and axes of the data
+  role.kind = RoleKind::output_scale;
+  role.block = n.block;
+  role.is_interleaved = scale.reordering == TensorReordering::f8_128x4;
+  if (!role.is_interleaved) check_output_layout(scale);
+  if (q.along_m) {
+    std::swap(role.symbol[1], role.symbol[2]);
+    std::swap(role.axis[1], role.axis[2]);
+  }
+  if (role.is_interleaved) role.axis = {-1, -1, -1};
+  role.operand = operand_of(n.scale);
+  q.scale_role = add_role(role);
+}
+
+void Analyser::collect_outputs() {
+  bool dense = false;
+  bool reduced = false;
+  for (const int i : g_.order) {
+    const NodeData& n = node(i);
+    if (is_live(i) && n.kind == NodeKind::block_scale_quantize) {
+      dense = true;
+      add_quantised(n);
+      continue;
+    }
+    if (!is_live(i) || tensor(n.output).is_virtual) continue;
+    reduced |= n.kind == NodeKind::reduction;
+    if (n.kind == NodeKind::reduction) continue;
+    if (value_of_[static_cast<std::size_t>(n.output)] < 0) continue;
+    dense = true;
+    add_store(n);
+  }
+  if (!dense && !reduced) store_only_product();
+  for (const int i : g_.order)
+    if (is_live(i) && node(i).kind == NodeKind::reduction) add_reduction(node(i));
+  std::size_t next = 0;
+  for (const int i : g_.order)
+    if (is_live(i) && node(i).kind == NodeKind::block_scale_quantize) add_output_scale(node(i), c_.quantised[next++]);
+}
+
+void Analyser::store_only_product() {
+  if (c_.gemms.size() != 1 || !c_.steps.empty()) stop(Rule::chain_no_output, "no tensor is marked as an output");
+  for (const int i : g_.order)
+    if (is_product(node(i))) add_store(node(i));
+}
+
+}  // namespace verglas::chain
