@@ -35,6 +35,7 @@ void write_arguments(const EpiloguePlan& plan, const FusionChain& chain, const r
     double count = 1;
     for (int axis = 0; axis < 3; ++axis)
       if (r.reduces[static_cast<std::size_t>(axis)]) count *= static_cast<double>(binding.live[axis + 1]);
+    if (!plan.run_outputs.empty() && r.reduces[2]) count /= 2;  // columns of the kernel are of two products
     put(static_cast<float>(count));
     put(0.0F);
   }

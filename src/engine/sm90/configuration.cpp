@@ -45,6 +45,7 @@ std::string epilogue_suffix(const KernelConfig& c) {
   if (c.reductions != 0) s += fmt::format("_r{}{}", c.reductions, c.column_reductions);
   if (c.vectors != 0) s += fmt::format("_v{}", c.vectors);
   if (c.loads_tile) s += "_t";
+  if (c.run_bytes != 0) s += fmt::format("_u{}x{}", c.run_slots, c.run_bytes);
   return c.further_outputs == 0 ? s : s + fmt::format("_o{}{}", c.further_outputs, c.further_buffers);
 }
 
@@ -79,7 +80,8 @@ int smem_bytes(const KernelConfig& c) noexcept {
   const int chunks = c.store_buffers + c.further_outputs * c.further_buffers;
   const int barriers =
       2 * c.stages + 2 + (c.split > 1 ? 2 * c.consumers : 0) + (c.loads_tile ? c.consumers * c.store_buffers : 0);
-  return c.stages * stage_bytes(c) + c.consumers * (chunks * kChunkBytes + scratch_bytes(c)) + landing_bytes(c) + 8 * barriers;
+  return c.stages * stage_bytes(c) + c.consumers * (chunks * kChunkBytes + c.run_slots * c.run_bytes + scratch_bytes(c)) +
+         landing_bytes(c) + 8 * barriers;
 }
 int entry_registers(const KernelConfig& c) noexcept {
   const int share = kRegistersPerSm / threads_of(c) / 8 * 8;
@@ -159,6 +161,8 @@ std::optional<std::string> fault_of(const KernelConfig& c) {
       return fmt::format("pieces of {} bytes of {} with elements of {}", piece_bytes(path), role, size);
     }
   }
+  if (c.run_bytes > 0 && (c.block_n % 64 != 0 || c.gemms != 1 || c.has_d || c.run_bytes % 1024 != 0 || c.run_slots < 1))
+    return fmt::format("runs of {} columns, {} products, {} slots of {} bytes", c.block_n, c.gemms, c.run_slots, c.run_bytes);
   if ((c.d_along_m || c.loads_tile || c.further_outputs > 0) && c.d_path != Path::tma)
     return fmt::format("the epilogue's copies beside pieces of {} bytes of d", piece_bytes(c.d_path));
   if (smem_bytes(c) > kSmemBytes) return fmt::format("{} bytes of shared memory of {}", smem_bytes(c), kSmemBytes);
@@ -179,6 +183,15 @@ int stages_that_fit(KernelConfig c, int most) noexcept {
 
 void fit_staging(KernelConfig& c) noexcept {
   const bool pingpong = c.schedule == Schedule::pingpong;
+  if (c.run_bytes > 0) {
+    c.store_buffers = 0;
+    c.run_slots = (pingpong ? 2 : row_blocks(c) * c.block_n / 64) + 1;
+    do {
+      --c.run_slots;
+      c.stages = stages_that_fit(c);
+    } while (c.stages < 3 && c.run_slots > 1);
+    return;
+  }
   if (!c.has_d) {
     c.store_buffers = 0;
     c.stages = stages_that_fit(c);

@@ -54,6 +54,8 @@ struct KernelConfig {
   int vectors = 0;                                 ///< operands of the epilogue along N, which take shared memory
   bool loads_tile = false;                         ///< an operand of D's size arrives where D will lie
   int further_outputs = 0, further_buffers = 0;    ///< outputs besides D that are staged, and chunks of 8 KB for each
+  /// Columns in runs of 32 of two products (runs.hpp): bytes of 64 rows by 32 columns of all outputs, and slots for as many.
+  int run_bytes = 0, run_slots = 0;
   bool programmatic = false;  ///< waits for the previous kernel inside ours: needs the launch attribute of the same name
 
   friend bool operator==(const KernelConfig&, const KernelConfig&) = default;

@@ -1,6 +1,7 @@
 #pragma once
 #include "engine/engine.hpp"
 #include "engine/sm90/configuration.hpp"
+#include "engine/sm90/generate.hpp"
 #include "engine/sm90/source.hpp"
 #include "jit/nvrtc.hpp"
 
@@ -14,7 +15,13 @@ Result<engine::Claim> claim_chain(const chain::FusionChain& chain);
 
 /// True for knobs that exchange rows and columns; then the kernel, its epilogue and its launcher see `exchanged(chain)`.
 bool exchanges(const Knobs& knobs);
+/// True for knobs of one product of runs (runs.hpp): they see `in_runs(chain)`. Calls for which the operands do not lie so have a
+/// kernel of their own, that of `general_of(knobs)`.
+bool joins_runs(const Knobs& knobs);
+Knobs general_of(const Knobs& knobs);
 chain::FusionChain seen_chain(const chain::FusionChain& chain, const Knobs& knobs);
+/// The epilogue of the chain as these knobs have it; of a claimed chain.
+EpiloguePlan epilogue_of(const chain::FusionChain& chain, const Knobs& knobs);
 /// The flavor that these knobs and the declared layouts ask for.
 KernelConfig configuration_of(const chain::FusionChain& chain, const Knobs& knobs);
 /// Complete sets of knobs for the chain, best first by prediction for that many multiprocessors.

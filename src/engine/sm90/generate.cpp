@@ -6,6 +6,7 @@
 
 #include "engine/sm90/expression.hpp"
 #include "engine/sm90/prologue.hpp"
+#include "engine/sm90/runs.hpp"
 #include "numeric/convert.hpp"
 
 namespace verglas::sm90 {
@@ -37,7 +38,9 @@ class Generator {
     plan_.maps.insert(plan_.maps.end(), staged_.further.begin(), staged_.further.begin() + staged_.further_count);
   }
 
-  EpiloguePlan run() {
+  /// `runs`: what the drain of runs stores (runs.cuh).
+  EpiloguePlan run(const std::vector<chain::Store>* runs = nullptr) {
+    in_runs_ = runs != nullptr;
     for (std::size_t g = 0; g < c_.gemms.size(); ++g) {
       const int v = c_.gemms[g].value;
       const bool integer = c_.gemms[g].accumulate == DataType::int32;
@@ -51,6 +54,8 @@ class Generator {
     for (const chain::Step& s : c_.steps) step(s);
     for (const chain::Store& s : c_.stores) need(s.value);
     for (std::size_t i = 1; i < c_.stores.size(); ++i) store(c_.stores[i]);
+    if (in_runs_)
+      for (const chain::Store& s : *runs) store_run(s);
     for (const chain::Reduction& r : c_.reductions) reduction(r);
     if (!c_.stores.empty())
       loop(fmt::format("r[0][i] = {}(v{}[i]);", is_int(c_.stores[0].value) ? "__int_as_float" : "", c_.stores[0].value));
@@ -98,6 +103,28 @@ class Generator {
         type, it->along_m, which + (staged_.tile.role >= 0 ? 1 : 0), chunk, slot);
   }
 
+  void store_run(const chain::Store& s) {
+    need(s.value);
+    const chain::Role& role = c_.roles[static_cast<std::size_t>(s.role)];
+    const DataType dtype = c_.operands[static_cast<std::size_t>(role.operand)].dtype;
+    const std::string_view type = slot_name(dtype);
+    const StagedRole staged = staged_run(c_, s.role);
+    const int slot = slot_in(plan_.aux, s.role), width = kRun * bytes_of(dtype);
+    line(fmt::format("stage<{}, {}>({{at.place.chunk + {}, {}, at.place.col}}, v{});", type, staged.along_m, run_bytes_, width,
+                     s.value));
+    if (staged.role >= 0) {
+      store_runs_ += fmt::format(
+          "    store_chunk<{}, {}>(map({}, {}), leader, slot + {}, {}, target_of(a.aux[{}]), batch, row, 0, p.m, {});\n", type,
+          staged.along_m, plan_.maps.size(), width, run_bytes_, width, slot, kRun);
+      plan_.maps.push_back(staged);
+    } else {
+      store_runs_ += fmt::format("    store_by_threads<{}, {}>(slot + {}, {}, target_of(a.aux[{}]), batch, row, 0, p.m, {});\n",
+                                 type, bytes_of(dtype), run_bytes_, width, slot, kRun);
+    }
+    plan_.run_outputs.push_back(s.role);
+    run_bytes_ += 64 * width;
+  }
+
   /// Loads what a step reads, when it is first read.
   void need(int v) {
     if (made_[static_cast<std::size_t>(v)]) return;
@@ -121,7 +148,7 @@ class Generator {
     if (value.source == staged_.tile.role) {
       tile_slot_ = slot;
       line(fmt::format("unstage<{}, Config::D_ALONG_M>(v{}, at.place);", type, v));
-    } else if (value.varies[1] && value.varies[2]) {
+    } else if ((value.varies[1] && value.varies[2]) || (in_runs_ && (value.varies[0] || value.varies[2]))) {
       line(fmt::format("load_aux<{}>(v{}, a.aux[{}], p, at);", type, v, slot));
     } else if (value.varies[1]) {
       state_ += fmt::format("  ColumnVector<{}, Layout<Config>::M_BLOCKS> ahead{};\n", type, v);
@@ -204,6 +231,9 @@ class Generator {
       copies += fmt::format(
           "  VG_DEVICE void store_further(bool leader, uint32 chunk, int width, int batch, int row, int col) const {{\n{}  }}\n",
           store_further_);
+    if (in_runs_)
+      copies += fmt::format("  VG_DEVICE void store_runs(bool leader, uint32 slot, int batch, int row) const {{\n{}  }}\n",
+                            store_runs_);
     plan_.text.body = fmt::format(
         "struct Epilogue {{\n  static constexpr int WORDS = 4 * (Config::COLUMN_REDUCTIONS * 4 * Config::BLOCK_N + 8 * "
         "Config::REDUCTIONS), MOST_UNITS = 8 / Config::Output::BYTES;\n  const Parameters& p;\n  const EpilogueArguments& a;\n  "
@@ -249,8 +279,10 @@ class Generator {
   std::string body_;
   int columns_ = 0, vectors_ = 0;  ///< reductions and operands that lie in shared memory
   int tile_slot_ = 0;
-  std::string state_, load_ahead_, store_further_, begin_chunk_, end_chunk_, begin_, begin_rows_, end_rows_, fold_, columns_text_,
-      arrive_, finish_, clear_;
+  bool in_runs_ = false;
+  int run_bytes_ = 0;  ///< of a slot, as far as outputs have their place in it
+  std::string state_, load_ahead_, store_further_, store_runs_, begin_chunk_, end_chunk_, begin_, begin_rows_, end_rows_, fold_,
+      columns_text_, arrive_, finish_, clear_;
 };
 
 }  // namespace
@@ -288,6 +320,10 @@ Result<EpiloguePlan> epilogue_of(const FusionChain& c) {
                      !has_scales(c);
   if (plain) return EpiloguePlan{};
   return Generator(c).run();
+}
+
+EpiloguePlan epilogue_of_runs(const FusionChain& seen, const std::vector<chain::Store>& stores) {
+  return Generator(seen).run(&stores);
 }
 
 int vectors_of(const FusionChain& c) noexcept {

@@ -15,6 +15,7 @@ namespace verglas::sm90 {
 struct EpiloguePlan {
   EpilogueText text;
   std::vector<StagedRole> maps;              ///< three tensor maps each, in front of all
+  std::vector<int> run_outputs;              ///< roles of what the drain of runs stores
   std::vector<int> aux;                      ///< roles in device memory, inputs and outputs but the first, 32 bytes each
   std::vector<chain::Reduction> reductions;  ///< 56 bytes each, behind them
   std::vector<int> scalars;                  ///< roles in host memory, 4 bytes each, behind the others
@@ -25,6 +26,8 @@ int slot_in(std::vector<int>& roles, int role);
 
 /// CUDA C++ for everything between the products and what is stored; or the rule that forbids it.
 Result<EpiloguePlan> epilogue_of(const chain::FusionChain& chain);
+/// The same of a chain in runs, which was claimed: for the chain that in_runs made, with the stores of the chain before.
+EpiloguePlan epilogue_of_runs(const chain::FusionChain& seen, const std::vector<chain::Store>& stores);
 
 /// Operands that vary along N alone: each takes a tile's columns of shared memory.
 int vectors_of(const chain::FusionChain& chain) noexcept;

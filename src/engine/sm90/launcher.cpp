@@ -10,6 +10,7 @@
 #include "cuda/plan_context.hpp"
 #include "engine/sm90/exchange.hpp"
 #include "engine/sm90/problem.hpp"
+#include "engine/sm90/runs.hpp"
 #include "engine/sm90/scratch.hpp"
 
 namespace verglas::sm90 {
@@ -83,10 +84,11 @@ class Sm90Launcher final : public recipe::Launcher {
     for (int i = 0; i < roles_.b_count; ++i)
       moves(config_.b_path == Path::tma, static_cast<std::size_t>(2 + i) * kMap, roles_.a_count + i);
     const int d = roles_.a_count + roles_.b_count;
+    const int staged = roles_.d >= 0 ? d + 1 : d;
     for (std::size_t i = 0; i < 3; ++i) {
       moves(stores_width(config_, kWidths[i]), (4 + i) * kMap, d);
       for (std::size_t j = 0; j < epilogue_.maps.size(); ++j)
-        moves(stores_width(config_, kWidths[i]), kEpilogueOffset + j * kMapBytes + i * kMap, d + 1 + static_cast<int>(j));
+        moves(has_map(epilogue_.maps[j], kWidths[i]), kEpilogueOffset + j * kMapBytes + i * kMap, staged + static_cast<int>(j));
     }
     // What is declared is ready for the first call. It may be extents that nothing is launched for.
     const std::vector<RoleView> declared = declared_views(chain_);
@@ -98,7 +100,7 @@ class Sm90Launcher final : public recipe::Launcher {
   }
 
   Status launch(const recipe::Binding& b, const recipe::Call& call) const noexcept override {
-    if ((roles_.d < 0 || b.role[roles_.d].reach == 0) && !reduces_to_something(b)) return {};
+    if (!writes_something(b)) return {};
     if (context_.is_of_parent()) return failed(cuda::CUDA_ERROR_NOT_INITIALIZED);
     if (b.is_ready) [[likely]]
       return turn_and_enqueue(b, call);
@@ -166,10 +168,18 @@ class Sm90Launcher final : public recipe::Launcher {
     return cuda::CUDA_SUCCESS;
   }
 
-  bool reduces_to_something(const recipe::Binding& b) const noexcept {
+  bool writes_something(const recipe::Binding& b) const noexcept {
+    if (roles_.d >= 0 && b.role[roles_.d].reach != 0) return true;
     for (const chain::Reduction& r : epilogue_.reductions)
       if (b.role[r.role].reach != 0) return true;
+    for (const int role : epilogue_.run_outputs)
+      if (b.role[role].reach != 0) return true;
     return false;
+  }
+
+  /// Whether an output or operand beside D is moved in boxes of so many bytes a row.
+  bool has_map(const StagedRole& s, int width) const noexcept {
+    return config_.run_bytes > 0 ? width == kRun * bytes_of(s.type) : stores_width(config_, width);
   }
 
   static Status failed(cuda::CUresult code) noexcept { return {ErrorCode::driver_failed, -1, static_cast<std::int32_t>(code)}; }
@@ -189,7 +199,9 @@ class Sm90Launcher final : public recipe::Launcher {
     if (block.tiles == 0) return cuda::CUDA_SUCCESS;  // reductions of nothing: no operand is looked at
     if (p.k == 0) {
       p.k = 1;
-      const int output = roles_.d >= 0 ? roles_.d : epilogue_.reductions[0].role;
+      const int output = roles_.d >= 0                    ? roles_.d
+                         : !epilogue_.run_outputs.empty() ? epilogue_.run_outputs[0]
+                                                          : epilogue_.reductions[0].role;
       const auto anywhere = reinterpret_cast<std::uint64_t>(views[output].data) & ~std::uint64_t{15};
       p.a.fill(config_.a_major == Major::k ? Matrix{anywhere, 64, 1, 64} : Matrix{anywhere, 1, 64, 64});
       p.b.fill(config_.b_major == Major::k ? Matrix{anywhere, 64, 1, 64} : Matrix{anywhere, 1, 64, 64});
@@ -207,10 +219,13 @@ class Sm90Launcher final : public recipe::Launcher {
       if (stores_width(config_, kWidths[i])) put(*maps[i], map_of_d(config_, p, kWidths[i]));
     std::byte* to = memory + kEpilogueOffset;
     for (const StagedRole& s : epilogue_.maps) {
-      const Matrix x = matrix_of(views[s.role], bytes_of(s.type));
+      const RoleView& v = views[s.role];
+      const Matrix x = matrix_of(v, bytes_of(s.type));
+      const bool runs = config_.run_bytes > 0;
       for (const int width : kWidths) {
-        if (stores_width(config_, width))
-          put(*new (to) cuda::CUtensorMap, map_of_chunks(x, s.type, s.along_m, s.is_output, p.m, p.n, p.batches, width));
+        if (has_map(s, width))
+          put(*new (to) cuda::CUtensorMap, map_of_chunks(x, s.type, s.along_m, s.is_output, p.m, runs ? v.extent[2] : p.n,
+                                                         runs ? v.extent[0] : p.batches, width));
         to += sizeof(cuda::CUtensorMap);
       }
     }

@@ -51,12 +51,17 @@ double cycles_of(PointwiseMode mode) {
 
 }  // namespace
 
-double drain_of(const chain::FusionChain& c) {
+double drain_of(const chain::FusionChain& c, bool in_runs) {
   const StagedRoles staged = staged_roles(c);
   double cycles = 0;
   for (const chain::Step& s : c.steps) cycles += cycles_of(s.mode);
   for (const chain::Value& v : c.values)
     if (v.kind == chain::ValueKind::aux) cycles += !v.varies[1] || !v.varies[2] || v.source == staged.tile.role ? 60 : 250;
+  if (in_runs) {
+    // A unit of the chain drains two of the product.
+    const std::size_t more = c.reductions.size();
+    return (cycles + 120.0 * static_cast<double>(c.stores.size()) + 250.0 * static_cast<double>(more)) / 2;
+  }
   const auto further = static_cast<double>(std::max<std::size_t>(1, c.stores.size()) - 1);
   cycles += 120.0 * staged.further_count + 400.0 * (further - staged.further_count);
   return cycles + 250.0 * static_cast<double>(c.reductions.size());
@@ -97,7 +102,7 @@ double predict_seconds(const KernelConfig& c, const std::array<std::int64_t, 4>&
   const double tensor = (cycles + last_store) / clock * copied;
 
   const double in = bytes_of(c.input) * l * k;
-  const double out = c.has_d ? bytes_of(c.output) * l * m * n : 0;
+  const double out = (c.has_d ? bytes_of(c.output) * l * m * n : 0) + c.run_bytes * l * m * n / (64 * 64);
   const double operands = in * (c.a_count * m + c.b_count * n);
   const double l2 = (in * (c.a_count * m * std::ceil(n / c.block_n) + c.b_count * n * std::ceil(m / c.block_m)) + out) / kL2Bytes;
   const double lines = c.a_count * std::min(m, 1.0 * c.block_m) + c.b_count * std::min(n, 1.0 * c.block_n);

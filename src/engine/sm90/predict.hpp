@@ -13,6 +13,7 @@ namespace verglas::sm90 {
 /// Source    the model and its constants are explained in docs/gpu.md
 double predict_seconds(const KernelConfig& config, const std::array<std::int64_t, 4>& extents, int sm_count, double drain = 0);
 
-double drain_of(const chain::FusionChain& chain);
+/// `in_runs`: of the kernel that in_runs(chain) makes.
+double drain_of(const chain::FusionChain& chain, bool in_runs = false);
 
 }  // namespace verglas::sm90

@@ -52,6 +52,8 @@ std::string constants_text(const KernelConfig& c) {
   add("bool", "LOADS_TILE", c.loads_tile);
   add("int", "FURTHER_OUTPUTS", c.further_outputs);
   add("int", "FURTHER_BUFFERS", c.further_buffers);
+  add("int", "RUN_BYTES", c.run_bytes);
+  add("int", "RUN_SLOTS", c.run_slots);
   add("int", "GEMMS", c.gemms);
   add("int", "A_COUNT", c.a_count);
   add("int", "B_COUNT", c.b_count);

@@ -19,7 +19,8 @@ struct EpilogueText {
   /// them, for each row block begin_rows(), for each of its chunks begin_chunk(), unit(float (&x)[GEMMS][8], const Position&) for
   /// each unit of it that meets D, end_chunk<UNITS>(int block, int first_unit); end_rows(int block), then end(); and clear()
   /// where D has no element. With LOADS_TILE also map(int which, int width) and tile_batch(int), with FURTHER_OUTPUTS
-  /// store_further(bool leader, chunk, width, batch, row, col).
+  /// store_further(bool leader, chunk, width, batch, row, col); with RUN_BYTES, for runs.cuh, units of two products and
+  /// store_runs(bool leader, slot, batch, row).
   std::string body =
       "struct Epilogue {\n"
       "  VG_DEVICE Epilogue(const Parameters&, const EpilogueArguments&) {}\n"

@@ -2,6 +2,7 @@
 #include "epilogue.cuh"
 #include "mainloop.cuh"
 #include "producer.cuh"
+#include "runs.cuh"
 #include "split.cuh"
 
 namespace vg {
@@ -52,7 +53,7 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
   const int consumer = warpgroup - 1;
   Ring<C::STAGES> ring;
   Epilogue epilogue(p, arguments);
-  Drain<C, Epilogue> drain(p, smem, consumer);
+  typename DrainOf<C, Epilogue, (C::RUN_BYTES > 0)>::Type drain(p, smem, consumer);
   typename SplitOf<C, (C::SPLIT > 1)>::Type split(smem, consumer);
   if (C::PROGRAMMATIC) wait_for_previous_kernel();
   const uint32 step = gridDim.x / C::SPLIT;

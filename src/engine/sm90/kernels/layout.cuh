@@ -6,7 +6,8 @@ namespace vg {
 /// Shared memory of one block, from the constants of a flavor. The same sums stand in configuration.cpp (`smem_bytes`).
 ///
 ///   0                          STAGES x [ each A: BLOCK_M lines of 128 bytes | each B: lines of 128 bytes | scales ], swizzled
-///   STAGES * STAGE_BYTES       CONSUMERS x staging: STORE_BUFFERS chunks of D, FURTHER_BUFFERS of each further output
+///   STAGES * STAGE_BYTES       CONSUMERS x staging: STORE_BUFFERS chunks of D, FURTHER_BUFFERS of each further output; or
+///                              RUN_SLOTS x RUN_BYTES (runs.cuh)
 ///   LANDING                    CONSUMERS x (SPLIT - 1) x sums of another block
 ///   BARRIERS                   full[STAGES], empty[STAGES], order[2], landed[CONSUMERS], read[CONSUMERS]
 ///   LOADED                     more of them: loaded[CONSUMERS][STORE_BUFFERS]
@@ -34,7 +35,8 @@ struct Layout {
   static_assert(ROW_BYTES % 32 == 0);
   static constexpr int CHUNKS = FULL_CHUNKS + HALF + QUARTER;  // of one row block
   static constexpr int STAGING = STAGE_BYTES * C::STAGES;
-  static constexpr int STAGING_OF_CONSUMER = (C::STORE_BUFFERS + C::FURTHER_OUTPUTS * C::FURTHER_BUFFERS) * CHUNK_BYTES;
+  static constexpr int STAGING_OF_CONSUMER =
+      (C::STORE_BUFFERS + C::FURTHER_OUTPUTS * C::FURTHER_BUFFERS) * CHUNK_BYTES + C::RUN_SLOTS * C::RUN_BYTES;
   static constexpr int SUMS_BYTES = C::GEMMS * M_BLOCKS * 64 * C::BLOCK_N * 4;  // of a consumer
   static constexpr int LANDING = STAGING + C::CONSUMERS * STAGING_OF_CONSUMER, LANDING_BYTES = (C::SPLIT - 1) * SUMS_BYTES;
   static constexpr int BARRIERS = LANDING + C::CONSUMERS * LANDING_BYTES;

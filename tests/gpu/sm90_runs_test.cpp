@@ -1,0 +1,202 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <deque>
+#include <optional>
+#include <random>
+#include <thread>
+
+#include "oracle/formats.hpp"
+#include "support/gpu.hpp"
+#include "support/run_graph.hpp"
+#include "verglas/verglas.hpp"
+
+// Products of runs on a real device: every plan, calls whose matrices are the halves of one and calls whose are not, ragged live
+// extents, bit for bit where small integers allow it. Gaps and guards keep their poison.
+namespace verglas {
+namespace {
+
+using support::RunGraph;
+using enum DataType;
+
+struct Case {
+  RunGraph declared;
+  std::vector<std::array<std::int64_t, 3>> calls;  ///< rows, pairs of runs, K
+};
+std::ostream& operator<<(std::ostream& o, const Case& c) { return o << c.declared; }
+
+/// rows x columns with a line along the one or the other; lines begin 16 bytes apart at least where `pad` says so.
+struct Laid {
+  std::int64_t rows, columns, row_stride, column_stride;
+  DataType type;
+  Laid(std::int64_t r, std::int64_t c, bool along_columns, DataType t)
+      : rows(r), columns(c), row_stride(along_columns ? c : 1), column_stride(along_columns ? 1 : r), type(t) {}
+  std::size_t size() const { return static_cast<std::size_t>(bytes_of(type)); }
+  std::size_t bytes() const { return static_cast<std::size_t>(rows * columns) * size(); }
+  std::size_t at(std::int64_t r, std::int64_t c) const {
+    return static_cast<std::size_t>(r * row_stride + c * column_stride) * size();
+  }
+};
+using Bytes = std::vector<std::uint8_t>;
+oracle::Format format(DataType t) { return static_cast<oracle::Format>(t); }
+void put(Bytes& to, const Laid& l, std::int64_t r, std::int64_t c, double v) {
+  const std::uint64_t bits = oracle::encode(format(l.type), v);
+  std::memcpy(to.data() + l.at(r, c), &bits, l.size());
+}
+double get(const Bytes& from, const Laid& l, std::int64_t r, std::int64_t c) {
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, from.data() + l.at(r, c), l.size());
+  return oracle::decode(format(l.type), bits);
+}
+
+class Sm90Runs : public support::GpuTest, public ::testing::WithParamInterface<Case> {
+ protected:
+  /// One call of every plan on the same operands.
+  void agree(const RunGraph& r, std::span<const std::optional<CompiledPlan>> plans) {
+    const std::int64_t m = r.rows, n = 64 * r.pairs, k = r.k;
+    const Laid a(m, k, r.a_k, r.in), b(n, k, r.b_k, r.in), ab(m, n, r.out_n, r.ab), c(m, n / 2, r.out_n, r.c);
+    std::mt19937 random(static_cast<unsigned>(m * 31 + n * 7 + k));
+    std::uniform_int_distribution<int> draw(-2, 2);
+    const auto filled = [&](const Laid& l) {
+      Bytes bytes(l.bytes());
+      for (std::int64_t i = 0; i < l.rows; ++i)
+        for (std::int64_t j = 0; j < l.columns; ++j) put(bytes, l, i, j, draw(random));
+      return bytes;
+    };
+    const Bytes a_bytes = filled(a), b_bytes = filled(b);
+    // Values of A and B as they lie, for the loops.
+    std::vector<float> av, bv;
+    for (std::int64_t i = 0; i < m * k; ++i) av.push_back(static_cast<float>(get(a_bytes, a, i / k, i % k)));
+    for (std::int64_t i = 0; i < n * k; ++i) bv.push_back(static_cast<float>(get(b_bytes, b, i / k, i % k)));
+    constexpr float kAlpha = 0.5F;
+    Bytes ab_want(ab.bytes());
+    std::vector<double> c_want;
+    double amax = 0;
+    std::vector<double> row(static_cast<std::size_t>(n));
+    for (std::int64_t i = 0; i < m; ++i) {
+      for (std::int64_t j = 0; j < n; ++j) {
+        float sum = 0;
+        for (std::int64_t x = 0; x < k; ++x)
+          sum += av[static_cast<std::size_t>(i * k + x)] * bv[static_cast<std::size_t>(j * k + x)];
+        row[static_cast<std::size_t>(j)] = kAlpha * sum;
+        put(ab_want, ab, i, j, kAlpha * sum);
+      }
+      for (std::int64_t j = 0; j < n / 2; ++j) {
+        const auto at = static_cast<std::size_t>(j / 32 * 64 + j % 32);
+        const double gate = row[at + 32], up = row[at];
+        c_want.push_back(up * (r.linear ? std::max(gate, 0.0) : gate / (1 + std::exp(-gate))));
+        amax = std::max(amax, std::abs(c_want.back()));
+      }
+    }
+    support::DeviceBuffer a_device(*driver_, a.bytes(), 0xFF), b_device(*driver_, b.bytes(), 0xFF),
+        other(*driver_, b.bytes(), 0xFF);
+    support::DeviceBuffer ab_device(*driver_, ab.bytes(), 0xEE), c_device(*driver_, c.bytes(), 0xEE),
+        amax_device(*driver_, 4, 0xEE);
+    a_device.upload(a_bytes.data());
+    b_device.upload(b_bytes.data());
+    other.upload(b_bytes.data());
+    float alpha = kAlpha;
+    const auto run_of = [&](const support::DeviceBuffer& in, const Laid& l, int first, int step) {
+      return TensorView::strided(static_cast<char*>(in.data()) + l.at(0, first), l.type, {r.pairs, l.rows, 32},
+                                 {step * l.column_stride, l.row_stride, l.column_stride}, {DeviceType::cuda, 0});
+    };
+    const auto half = [&](const support::DeviceBuffer& in, int first) {
+      return TensorView::strided(static_cast<char*>(in.data()) + b.at(first, 0), b.type, {r.pairs, k, 32},
+                                 {64 * b.row_stride, b.column_stride, b.row_stride}, {DeviceType::cuda, 0});
+    };
+    for (const auto& plan : plans) {
+      if (!plan) continue;
+      for (const bool apart : {false, true}) {
+        SCOPED_TRACE(plan->name() + (apart ? ", matrices apart" : ""));
+        for (support::DeviceBuffer* out : {&ab_device, &c_device, &amax_device}) out->fill(0xEE);
+        std::vector<TensorView> call;
+        for (const OperandInfo& o : plan->operands())
+          call.push_back(o.name == "a"           ? TensorView::strided(a_device.data(), a.type, {1, m, k},
+                                                                       {m * k, a.row_stride, a.column_stride}, {DeviceType::cuda, 0})
+                         : o.name == "up"        ? half(b_device, 0)
+                         : o.name == "gate"      ? half(apart ? other : b_device, 32)
+                         : o.name == "alpha"     ? TensorView::address(&alpha)
+                         : o.name == "ab (up)"   ? run_of(ab_device, ab, 0, 64)
+                         : o.name == "ab (gate)" ? run_of(ab_device, ab, 32, 64)
+                         : o.name == "c"         ? run_of(c_device, c, 0, 32)
+                                                 : TensorView::address(amax_device.data()));
+        const Status s = plan->execute(call);
+        ASSERT_TRUE(s.ok()) << plan->explain(s, call).what();
+        ASSERT_EQ(driver_->cuCtxSynchronize(), cuda::CUDA_SUCCESS);
+        const Bytes got = ab_device.download();
+        const auto wrong = std::mismatch(got.begin(), got.end(), ab_want.begin()).first - got.begin();
+        ASSERT_EQ(static_cast<std::size_t>(wrong), got.size()) << "products, byte " << wrong;
+        const Bytes c_got = c_device.download();
+        for (std::int64_t i = 0; i < m; ++i)
+          for (std::int64_t j = 0; j < n / 2; ++j) {
+            const double want = c_want[static_cast<std::size_t>(i * (n / 2) + j)], is = get(c_got, c, i, j);
+            const double held = oracle::decode(format(c.type), oracle::encode(format(c.type), want));
+            const double step = c.type == fp32 ? 1e-6 : c.type == fp16 ? 1e-3 : 8e-3;
+            ASSERT_NEAR(is, held, r.linear ? 0.0 : 1e-6 + step * std::abs(want)) << "C at " << i << ", " << j;
+          }
+        if (r.amax) {
+          const Bytes bytes = amax_device.download();
+          float is = 0;
+          std::memcpy(&is, bytes.data(), 4);
+          ASSERT_NEAR(is, amax, r.linear ? 0.0 : 1e-6 * amax);
+        }
+        for (const support::DeviceBuffer* x : {&a_device, &b_device, &other, &ab_device, &c_device, &amax_device})
+          ASSERT_EQ(x->touched_guard_bytes(), 0);
+      }
+    }
+  }
+};
+
+TEST_P(Sm90Runs, AgreeOnEveryPlan) {
+  const Case& c = GetParam();
+  const PlanList plans =
+      support::describe(c.declared).plans({.device = {DeviceType::cuda, 0}, .deselect_engines = {"cpu", "cublaslt"}});
+  ASSERT_GE(plans.size(), 1U) << plans.unsupported_text();
+  std::vector<std::optional<CompiledPlan>> compiled(plans.size());
+  {
+    std::vector<std::jthread> compilers;
+    for (std::size_t i = 0; i < plans.size(); ++i) {
+      const Knobs knobs = plans.knobs(i);
+      if (knobs.at("PROGRAMMATIC") != (knobs.at("PINGPONG") != 0 ? 1 : 0)) continue;
+      compilers.emplace_back([&, i] { compiled[i] = plans.compile(i); });
+    }
+  }
+  for (const auto& [rows, pairs, k] : c.calls) {
+    RunGraph r = c.declared;
+    r.rows = rows, r.pairs = pairs, r.k = k;
+    SCOPED_TRACE(::testing::Message() << r);
+    agree(r, compiled);
+    if (HasFatalFailure()) return;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases, Sm90Runs,
+    ::testing::Values(
+        Case{{.rows = 512, .pairs = 20, .k = 192, .linear = true}, {{512, 20, 192}, {77, 3, 40}, {300, 7, 200}, {1, 1, 8}}},
+        Case{{.rows = 700, .pairs = 20, .k = 192}, {{700, 20, 192}, {129, 5, 64}}},
+        Case{{.rows = 512, .pairs = 8, .k = 64, .ab = fp32, .c = fp16, .linear = true}, {{512, 8, 64}, {131, 9, 72}}},
+        Case{{.rows = 256, .pairs = 8, .k = 256, .in = fp8_e4m3, .ab = fp16, .c = fp32, .amax = true, .linear = true},
+             {{256, 8, 256}, {99, 3, 272}}},
+        Case{{.rows = 264,
+              .pairs = 8,
+              .k = 64,
+              .in = fp16,
+              .a_k = false,
+              .b_k = false,
+              .out_n = false,
+              .ab = fp16,
+              .linear = true},
+             {{264, 8, 64}, {72, 5, 40}}},
+        Case{{.rows = 200, .pairs = 6, .k = 64, .in = fp32, .b_k = false, .out_n = false, .ab = fp32, .c = fp32, .linear = true},
+             {{200, 6, 64}, {68, 3, 36}}},
+        Case{{.rows = 131, .pairs = 6, .k = 63, .ab = fp8_e4m3, .c = bf16, .amax = true, .linear = true},
+             {{131, 6, 63}, {67, 3, 31}}},
+        Case{{.rows = 131, .pairs = 6, .k = 64, .out_n = false, .linear = true}, {{131, 6, 64}, {67, 3, 48}}},
+        Case{{.rows = 16, .pairs = 16, .k = 512, .linear = true}, {{16, 16, 512}, {3, 5, 520}}},
+        Case{{.rows = 3000, .pairs = 40, .k = 64, .amax = true, .linear = true}, {{3000, 40, 64}}}));
+
+}  // namespace
+}  // namespace verglas

@@ -1,0 +1,61 @@
+#include <gtest/gtest.h>
+
+#include <ctime>
+
+#include "chain/analyse.hpp"
+#include "cuda/nvrtc_table.hpp"
+#include "engine/sm90/engine.hpp"
+#include "support/required.hpp"
+#include "support/run_graph.hpp"
+
+// Products of runs: one kernel for the whole matrix on every tile that is offered, without a spill, and one for calls whose
+// matrices lie otherwise.
+namespace verglas {
+namespace {
+
+using enum DataType;
+
+struct Case {
+  support::RunGraph graph;
+  int tiles = 5;  ///< that are offered
+};
+std::ostream& operator<<(std::ostream& o, const Case& c) { return o << c.graph; }
+
+class Sm90RunKernels : public ::testing::TestWithParam<Case> {};
+
+TEST_P(Sm90RunKernels, CompileCleanOnEveryTile) {
+  if (const auto nvrtc = cuda::nvrtc(); !nvrtc) VERGLAS_SKIP_FOR_WANT_OF("nvrtc", nvrtc.error().text);
+  Graph g = support::describe(GetParam().graph);
+  g.validate();
+  const auto chain = chain::analyse(g.data());
+  ASSERT_TRUE(chain.has_value()) << chain.error().text;
+  int joined = 0;
+  const auto compile = [&](const Knobs& knobs) {
+    const auto config = sm90::configuration_of(*chain, knobs);
+    const std::clock_t start = std::clock();
+    const jit::CompiledKernel k =
+        jit::compile(**cuda::nvrtc(), sm90::compile_request(config, sm90::epilogue_of(*chain, knobs).text));
+    EXPECT_TRUE(k.report.clean()) << k.kernel << '\n' << k.log;
+    std::printf("%-72s %4d registers %7.0f ms of a processor\n", k.kernel.c_str(), k.report.registers,
+                1e3 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC);
+  };
+  Knobs general;
+  for (const Knobs& knobs : sm90::configurations_of(*chain, 132)) {
+    if (!sm90::joins_runs(knobs) || knobs.at("PROGRAMMATIC") != 0) continue;
+    compile(knobs);
+    general = sm90::general_of(knobs);
+    ++joined;
+  }
+  EXPECT_EQ(joined, GetParam().tiles);
+  if (joined > 0) compile(general);
+}
+
+INSTANTIATE_TEST_SUITE_P(Graphs, Sm90RunKernels,
+                         ::testing::Values(Case{}, Case{{.ab = fp32, .c = fp16}},
+                                           Case{{.in = fp8_e4m3, .ab = fp8_e4m3, .c = fp32}},
+                                           Case{{.in = fp32, .b_k = false, .out_n = false, .ab = fp32, .c = fp32}, 4},
+                                           Case{{.in = fp16, .a_k = false, .b_k = false, .out_n = false, .amax = true}, 4},
+                                           Case{{.rows = 16}, 7}));
+
+}  // namespace
+}  // namespace verglas
