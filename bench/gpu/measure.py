@@ -157,7 +157,8 @@ def contenders_of(
 
         def further(index: int = index) -> Contender:
             number, about = device.plan(case.graph, index)
-            return Contender(f"plan {index}", device.launcher(number, sets), about["plan"])
+            note = f"{about['plan']}, predicted {about['predicted_us']:.1f} us"
+            return Contender(f"plan {index}", device.launcher(number, sets), note)
 
         add(f"plan {index}", further)
     inputs = operands.of(case.inputs)
@@ -188,10 +189,13 @@ def contenders_of(
 
         def compiled_contender() -> Contender:
             torch._dynamo.reset()
+            before = time.monotonic()
             fast = torch.compile(case.eager, mode="max-autotune-no-cudagraphs", dynamic=False)
             with torch.cuda.stream(device.stream):
                 for i in range(2):
                     fast(*inputs[i])
+            device.stream.synchronize()
+            print(f"  torch.compile: {time.monotonic() - before:.1f} s", flush=True)
             return Contender("torch.compile", lambda i: fast(*inputs[i]))
 
         add("torch.compile", compiled_contender)
@@ -230,7 +234,7 @@ def records_of(suite: str, case: graphs.Case, all_: list[Contender], operands: O
     for c in all_[1:]:
         for regime, a, b in (("steady", ours.us, c.us), ("short", ours.short_us, c.short_us)):
             r = {"suite": f"{suite}.{regime}", "case": case.name, "ours_us": a, "rival": c.name, "rival_us": b, "ratio": b / a}
-            r |= {"plan": ours.note, "rival_note": c.note}
+            r |= {"plan": ours.note, "predicted_us": operands.about["predicted_us"], "rival_note": c.note}
             if regime == "steady":
                 r |= {"util_percent": util(ours), "sm_mhz": statistics.median(ours.mhz), "rival_util_percent": util(c)}
                 r |= {"rival_sm_mhz": statistics.median(c.mhz), "spread": ours.spread(), "rival_spread": c.spread()}
