@@ -55,6 +55,20 @@ void measure(const std::vector<CompiledPlan>& compiled, const std::vector<std::s
   }
 }
 
+/// Measures the finalists anew. A device may run slower, or faster, than it did in the first round: by as much as it does for the
+/// finalists all other times change, or who lost would be told as the fastest.
+void measure_finalists(const std::vector<CompiledPlan>& compiled, const std::vector<std::size_t>& finalists, const Windows& w,
+                       Meter& meter, std::vector<TuneReport::Plan>& told) {
+  const std::vector<TuneReport::Plan> before = told;
+  measure(compiled, finalists, w, meter, told);
+  double first = 0, second = 0;
+  for (const std::size_t k : finalists)
+    if (told[k].failure.empty()) first += before[k].seconds, second += told[k].seconds;
+  if (first <= 0 || second <= 0) return;
+  for (std::size_t k = 0; k < told.size(); ++k)
+    if (std::ranges::find(finalists, k) == finalists.end()) told[k].seconds *= second / first;
+}
+
 bool is_timed(const TuneReport::Plan& p) { return p.failure.empty() && p.seconds > 0; }
 
 }  // namespace
@@ -129,7 +143,7 @@ TuneReport tune(PlanState& s, const TuneOptions& options, Meter& meter) {
     std::vector<std::size_t> finalists;
     for (const std::size_t k : alive)
       if (finalists.size() < kMostFinalists && report.plans[k].seconds <= limit) finalists.push_back(k);
-    if (finalists.size() > 1) measure(compiled, finalists, thorough, meter, report.plans);
+    if (finalists.size() > 1) measure_finalists(compiled, finalists, thorough, meter, report.plans);
   }
   std::stable_sort(report.plans.begin(), report.plans.end(), [](const TuneReport::Plan& x, const TuneReport::Plan& y) {
     if (is_timed(x) != is_timed(y)) return is_timed(x);

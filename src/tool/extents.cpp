@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <map>
 #include <numeric>
@@ -57,6 +58,7 @@ Graph with_extents(const Graph& graph, const Extents& extents) {
   const auto chain = chain::analyse(checked.data());
   if (!chain) throw broken(Rule::tool_shape, "graph", chain.error().text, "a graph that is one chain");
   std::map<std::int64_t, std::vector<std::int64_t>> dims;
+  std::array<bool, 4> followed{};
   for (const chain::Role& r : chain->roles) {
     const chain::Operand& o = chain->operands[static_cast<std::size_t>(r.operand)];
     if (r.block > 0)
@@ -64,13 +66,22 @@ Graph with_extents(const Graph& graph, const Extents& extents) {
     std::vector<std::int64_t>& dim = dims.try_emplace(o.uid, o.dim.size(), -1).first->second;
     for (std::size_t axis = 0; axis < 3; ++axis) {
       if (r.axis[axis] < 0) continue;
-      const std::int64_t e = r.symbol[axis] == chain::Symbol::one ? 1 : extents[static_cast<std::size_t>(r.symbol[axis]) - 1];
+      const bool is_one = r.symbol[axis] == chain::Symbol::one;
+      const std::size_t which = is_one ? 0 : static_cast<std::size_t>(r.symbol[axis]) - 1;
+      if (which >= extents.size())
+        throw broken(Rule::tool_shape, label_of(*chain, r), "an axis of groups", "operands that follow L, M, N and K alone");
+      const std::int64_t e = is_one ? 1 : extents[which];
+      followed[which] = followed[which] || !is_one;
       std::int64_t& held = dim[static_cast<std::size_t>(r.axis[axis])];
       if (held >= 0 && held != e)
         throw broken(Rule::tool_shape, label_of(*chain, r), fmt::format("{} and {} on one axis", held, e), "one extent");
       held = e;
     }
   }
+  for (std::size_t i = 0; i < 4; ++i)
+    if (extents[i] != 1 && !followed[i])
+      throw broken(Rule::tool_shape, "graph", fmt::format("no axis of {} in any operand", "LMNK"[i]),
+                   fmt::format("one that can be {}", extents[i]));
   for (Json& t : j["tensors"]) {
     const auto it = dims.find(t.value("uid", std::int64_t{-1}));
     if (it == dims.end()) {  // inside: inferred anew

@@ -440,6 +440,12 @@ def test_tuning_of_other_shapes_declares_the_graph_anew(graph, tmp_path):
     assert "graph" in call("tune", code=2)
 
 
+def test_a_batch_that_no_operand_has_is_refused(graph, tmp_path):
+    path, kept = graph(), {"VERGLAS_CACHE": str(tmp_path / "cache")}
+    assert "no axis of L in any operand" in call("tune", path, "--shapes", "3x16x24x8", *QUICK, code=1, **kept)
+    call("tune", path, "--shapes", "1x16x24x8", *QUICK, **kept)
+
+
 def test_a_shape_that_one_operand_cannot_have_is_refused(tmp_path):
     path = tmp_path / "square.json"
     tensors = [{"name": "a", "dim": [1, 8, 8], "stride": [64, 8, 1]}, {"name": "d", "output": True}]

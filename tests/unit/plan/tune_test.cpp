@@ -112,6 +112,19 @@ TEST_F(Tune, PutsTheFastestFirstNowAndInEveryListToCome) {
   EXPECT_EQ(order_of(*state(32, "other names")), order_of(*later));
 }
 
+TEST_F(Tune, ADeviceThatSlowsDownBetweenTheRoundsChangesNothing) {
+  const auto s = state();
+  int calls = 0;
+  const auto by = by_tile({5e-5, 4e-5, 9e-5, 2e-5, 2.1e-5, 8e-5, 7e-5, 6e-5});
+  FakeMeter meter([&](const std::string& name) { return (calls++ < 8 ? 1.0 : 3.0) * by(name); });
+  const TuneReport report = tune(*s, {}, meter);
+  EXPECT_EQ(report.plans[0].index, 3U);
+  EXPECT_EQ(report.plans[1].index, 4U);
+  EXPECT_DOUBLE_EQ(report.plans[0].seconds, 6e-5);
+  EXPECT_EQ(report.plans[2].index, 1U);
+  EXPECT_DOUBLE_EQ(report.plans[2].seconds, 1.2e-4) << "as it would take now";
+}
+
 TEST_F(Tune, KeepsNothingForOtherExtentsDevicesAndVersions) {
   FakeMeter meter(by_tile({5e-5, 4e-5, 9e-5, 2e-5, 2.1e-5, 8e-5, 7e-5, 6e-5}));
   tune(*state(), {}, meter);
