@@ -75,7 +75,7 @@ class OperationFunction {
  public:
   OperationFunction(const Operation& op, const nb::tuple& names, const nb::tuple& defaults, const nb::dict& tensors,
                     const nb::dict& options, const nb::tuple& keys, nb::type_object result)
-      : op_(op), signature_(names, defaults), result_(std::move(result)) {
+      : op_(op), infos_(infos_of(op)), signature_(names, defaults), result_(std::move(result)) {
     const auto argument = [&](nb::handle name) { return signature_.place_of(nb::cast<const char*>(name)); };
     const auto infos = op.tensors();
     argument_.fill(-1);
@@ -120,7 +120,7 @@ class OperationFunction {
       type = exchange_of(object);
       if (type == nullptr || is_negative(*type, object)) return nb::none();
       recorded |= is_recorded(*type, object);
-      if (!read_exchange_unasked(*type, object, infos_of(op_)[i], views[i], keep)) return nb::none();
+      if (!read_exchange_unasked(*type, object, infos_[i], views[i], keep)) return nb::none();
     }
     if (type == nullptr || !is_plain() || (recorded && call(torch.grad_enabled).ptr() == Py_True)) return nb::none();
     const std::span<TensorView> given(views.data(), count);
@@ -169,7 +169,7 @@ class OperationFunction {
       made.push_back(nb::steal(PyObject_Call(torch.empty, o.args.ptr(), o.kwargs.ptr())));
       if (!made.back().is_valid()) throw nb::python_error();
       const ExchangeType* type = exchange_of(made.back());
-      const OperandInfo& info = infos_of(op_)[o.place];
+      const OperandInfo& info = infos_[o.place];
       if (type == nullptr || !read_exchange_unasked(*type, made.back(), info, given[o.place], keep))
         read_buffer(made.back(), info, given[o.place], keep);
     }
@@ -249,6 +249,7 @@ class OperationFunction {
   }
 
   Operation op_;
+  std::span<const OperandInfo> infos_;
   Signature signature_;
   nb::type_object result_;
   std::array<int, ops::kMaxTensors> argument_;  ///< by place; −1: no argument has it
@@ -259,10 +260,14 @@ class OperationFunction {
   std::vector<std::shared_ptr<const Call>> calls_;  ///< the last used first
 };
 
-/// The declared execute() of a class.
+PyObject* call_method(PyObject* self, PyObject* const* arguments, std::size_t count, PyObject* keywords) noexcept;
+
+/// The declared execute() of a class, as a function of the interpreter's: a method of its owner, called without a frame.
 class OperationMethod {
  public:
-  OperationMethod(const Operation& op, const nb::tuple& names, const nb::tuple& defaults) : op_(op), signature_(names, defaults) {
+  OperationMethod() = default;
+  OperationMethod(const Operation& op, nb::object declared, const nb::tuple& names, const nb::tuple& defaults)
+      : declared_(std::move(declared)), infos_(infos_of(op)), signature_(names, defaults) {
     argument_.fill(-1);
     const auto infos = op.tensors();
     for (std::size_t i = 0; i < infos.size(); ++i)
@@ -271,12 +276,22 @@ class OperationMethod {
     stream_ = signature_.place_of("current_stream");
   }
 
-  /// False where the arguments are not the declared ones.
-  bool operator()(const ops::Prepared& prepared, const nb::tuple& args, const nb::dict& kwargs) const {
+  /// The first argument is the owner.
+  nb::object operator()(PyObject* const* arguments, std::size_t given, PyObject* keywords) const {
     Signature::Values values;
-    if (!signature_.read(args.ptr(), kwargs.ptr(), values)) return false;
+    if (given == 0 || !signature_.read(arguments + 1, given - 1, keywords, values)) {
+      nb::object said = nb::steal(PyObject_Vectorcall(declared_.ptr(), arguments, given, keywords));
+      if (!said.is_valid()) throw nb::python_error();  // what Python says of wrong arguments
+      throw nb::type_error("the arguments are not those declared");
+    }
+    static PyObject* const prepared_name = PyUnicode_InternFromString("_prepared");
+    const nb::object holder = nb::steal(PyObject_GetAttr(arguments[0], prepared_name));
+    if (!holder.is_valid()) throw nb::python_error();
+    static const PyTypeObject* const prepared_type = reinterpret_cast<PyTypeObject*>(nb::type<ops::Prepared>().ptr());
+    if (Py_TYPE(holder.ptr()) != prepared_type) throw nb::type_error("not an operation's object");
+    const auto& prepared = *nb::inst_ptr<ops::Prepared>(holder);
     std::array<PyObject*, ops::kMaxTensors> objects;
-    const std::size_t count = op_.tensors().size();
+    const std::size_t count = infos_.size();
     for (std::size_t i = 0; i < count; ++i)
       objects[i] = argument_[i] < 0 ? Py_None : values[static_cast<std::size_t>(argument_[i])];
     std::optional<float> alpha;
@@ -287,19 +302,44 @@ class OperationMethod {
         throw nb::type_error("alpha is a number or None");
     }
     const nb::handle named = values[static_cast<std::size_t>(stream_)];
-    const Given given(op_, {objects.data(), count}, named);
-    const Stream stream = given.stream(named);
-    const nb::gil_scoped_release unlocked;
-    prepared.execute(given.views(), alpha, stream);
-    return true;
+    const Given given_tensors(infos_, {objects.data(), count}, named);
+    const Stream stream = given_tensors.stream(named);
+    {
+      const nb::gil_scoped_release unlocked;
+      prepared.execute(given_tensors.views(), alpha, stream);
+    }
+    return nb::none();
   }
 
+  nb::object declared() const { return declared_; }
+
+  vectorcallfunc call = call_method;  ///< first: the interpreter finds it by its place
+
  private:
-  Operation op_;
+  nb::object declared_;
+  std::span<const OperandInfo> infos_;
   Signature signature_;
-  std::array<int, ops::kMaxTensors> argument_;
+  std::array<int, ops::kMaxTensors> argument_{};
   int alpha_ = -1, stream_ = -1;
 };
+
+PyObject* call_method(PyObject* self, PyObject* const* arguments, std::size_t count, PyObject* keywords) noexcept {
+  try {
+    const auto given = static_cast<std::size_t>(PyVectorcall_NARGS(count));
+    return (*nb::inst_ptr<OperationMethod>(nb::handle(self)))(arguments, given, keywords).release().ptr();
+  } catch (...) {
+    raise_in_python(std::current_exception());
+    return nullptr;
+  }
+}
+
+/// Of an instance a bound method, of the class the function itself.
+PyObject* get_method(PyObject* self, PyObject* owner, PyObject*) noexcept {
+  return owner == nullptr || owner == Py_None ? Py_NewRef(self) : PyMethod_New(self, owner);
+}
+PyType_Slot method_slots[] = {{Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
+                              {Py_tp_descr_get, reinterpret_cast<void*>(get_method)},
+                              {0, nullptr}};
 
 }  // namespace
 
@@ -311,11 +351,20 @@ void bind_operation_calls(nb::module_& m) {
            nb::arg("result"))
       .def("__call__", &OperationFunction::operator(), nb::arg("args"), nb::arg("kwargs"),
            "The outputs, or ``None`` where the call is not for this way.");
-  nb::class_<OperationMethod>(m, "OperationMethod", "The declared ``execute`` of an operation's class.")
-      .def(nb::init<const Operation&, const nb::tuple&, const nb::tuple&>(), nb::arg("operation"), nb::arg("names"),
-           nb::arg("defaults"))
-      .def("__call__", &OperationMethod::operator(), nb::arg("prepared"), nb::arg("args"), nb::arg("kwargs"),
-           "Launches; false where the arguments are not those declared.");
+  nb::class_<OperationMethod> method(m, "OperationMethod", nb::type_slots(method_slots), nb::is_final(),
+                                     "The ``execute`` that a class of an operation declares; called, it launches.");
+  make_callable(method, OperationMethod());
+  reinterpret_cast<PyTypeObject*>(method.ptr())->tp_flags |= Py_TPFLAGS_METHOD_DESCRIPTOR;  // no bound method is made for a call
+  method
+      .def(nb::init<const Operation&, nb::object, const nb::tuple&, const nb::tuple&>(), nb::arg("operation"),
+           nb::arg("declared"), nb::arg("names"), nb::arg("defaults"))
+      .def(
+          "__getattr__",
+          [](const OperationMethod& f, const nb::str& name) -> nb::object {
+            if (std::string_view(name.c_str()) == "__wrapped__") return f.declared();
+            return f.declared().attr(name);
+          },
+          nb::arg("name"), "What the declaration is called, and its signature, for those who ask.");
   m.def(
       "use_torch",
       [](nb::object tensor, nb::object parameter, nb::object empty, nb::object dtype_of, nb::object device,

@@ -74,8 +74,7 @@ std::span<const OperandInfo> infos_of(const Operation& op) {
   return infos;
 }
 
-void Given::add(const Operation& op, PyObject* object) {
-  const auto infos = infos_of(op);
+void Given::add(std::span<const OperandInfo> infos, PyObject* object) {
   objects_[count_] = object;
   TensorView& view = views_[count_++];
   if (object == Py_None) return;
@@ -91,12 +90,12 @@ Given::Given(const Operation& op, const nb::sequence& tensors, nb::handle stream
   if (const std::size_t count = nb::len(tensors); count > views_.size())
     throw broken(Rule::op_missing, std::string(op.name()), std::to_string(count) + " tensors",
                  std::to_string(op.tensors().size()) + " places");
-  for (nb::handle object : tensors) add(op, object.ptr());
+  for (nb::handle object : tensors) add(infos_of(op), object.ptr());
 }
 
-Given::Given(const Operation& op, std::span<PyObject* const> objects, nb::handle stream) {
+Given::Given(std::span<const OperandInfo> infos, std::span<PyObject* const> objects, nb::handle stream) {
   keep_.stream = stream;
-  for (PyObject* object : objects) add(op, object);
+  for (PyObject* object : objects) add(infos, object);
 }
 
 Stream Given::stream(nb::handle named) const {

@@ -23,15 +23,15 @@ class Given {
  public:
   /// `stream` is that of the call, for producers that have to know.
   Given(const ops::Operation& op, const nb::sequence& tensors, nb::handle stream = Py_None);
-  /// As many objects as places.
-  Given(const ops::Operation& op, std::span<PyObject* const> objects, nb::handle stream);
+  /// As many objects as places, whose `infos_of` these are.
+  Given(std::span<const OperandInfo> infos, std::span<PyObject* const> objects, nb::handle stream);
 
   std::span<const TensorView> views() const noexcept { return {views_.data(), count_}; }
   /// The stream named, or the one on which the producer of a CUDA tensor works now.
   Stream stream(nb::handle named) const;
 
  private:
-  void add(const ops::Operation& op, PyObject* object);
+  void add(std::span<const OperandInfo> infos, PyObject* object);
 
   std::size_t count_ = 0;
   std::array<TensorView, ops::kMaxTensors> views_;
@@ -39,7 +39,7 @@ class Given {
   Keepers keep_;
 };
 
-/// How the places of an operation are named in messages.
+/// How the places of an operation are named in messages. For ever.
 std::span<const OperandInfo> infos_of(const ops::Operation& op);
 
 }  // namespace verglas::python

@@ -28,6 +28,17 @@ int Signature::place_of(PyObject* name) const noexcept {
   return -1;
 }
 
+/// Defaults where nothing is given.
+bool Signature::fill(std::size_t from, Values& values) const noexcept {
+  const std::size_t required = names_.size() - defaults_.size();
+  for (std::size_t i = from; i < names_.size(); ++i) {
+    if (values[i] != nullptr) continue;
+    if (i < required) return false;
+    values[i] = defaults_[i - required].ptr();
+  }
+  return true;
+}
+
 bool Signature::read(PyObject* args, PyObject* kwargs, Values& values) const noexcept {
   const std::size_t given = static_cast<std::size_t>(PyTuple_GET_SIZE(args)), count = names_.size();
   if (given > count) return false;
@@ -40,13 +51,21 @@ bool Signature::read(PyObject* args, PyObject* kwargs, Values& values) const noe
     if (i < 0 || values[static_cast<std::size_t>(i)] != nullptr) return false;
     values[static_cast<std::size_t>(i)] = value;
   }
-  const std::size_t required = count - defaults_.size();
-  for (std::size_t i = given; i < count; ++i) {
-    if (values[i] != nullptr) continue;
-    if (i < required) return false;
-    values[i] = defaults_[i - required].ptr();
+  return fill(given, values);
+}
+
+bool Signature::read(PyObject* const* arguments, std::size_t given, PyObject* keywords, Values& values) const noexcept {
+  const std::size_t count = names_.size();
+  if (given > count) return false;
+  for (std::size_t i = 0; i < given; ++i) values[i] = arguments[i];
+  for (std::size_t i = given; i < count; ++i) values[i] = nullptr;
+  const Py_ssize_t named = keywords ? PyTuple_GET_SIZE(keywords) : 0;
+  for (Py_ssize_t k = 0; k < named; ++k) {
+    const int i = place_of(PyTuple_GET_ITEM(keywords, k));
+    if (i < 0 || values[static_cast<std::size_t>(i)] != nullptr) return false;
+    values[static_cast<std::size_t>(i)] = arguments[given + static_cast<std::size_t>(k)];
   }
-  return true;
+  return fill(given, values);
 }
 
 }  // namespace verglas::python

@@ -1552,11 +1552,19 @@ class OperationFunction:
         """The outputs, or ``None`` where the call is not for this way."""
 
 class OperationMethod:
-    """The declared ``execute`` of an operation's class."""
+    """
+    The ``execute`` that a class of an operation declares; called, it launches.
+    """
 
-    def __init__(self, operation: Operation, names: tuple, defaults: tuple) -> None: ...
-    def __call__(self, prepared: Prepared, args: tuple, kwargs: dict) -> bool:
-        """Launches; false where the arguments are not those declared."""
+    def __call__(self, /, *args, **kwargs):
+        """Call self as a function."""
+
+    def __get__(self, instance, owner=None, /):
+        """Return an attribute of instance, which is of type owner."""
+
+    def __init__(self, operation: Operation, declared: object, names: tuple, defaults: tuple) -> None: ...
+    def __getattr__(self, name: str) -> object:
+        """What the declaration is called, and its signature, for those who ask."""
 
 def use_torch(
     *,

@@ -171,13 +171,6 @@ def executor(name: str) -> Callable[[F], F]:
 
     def decorate(declared: F) -> F:
         names, defaults = arguments_of(declared)
-        method = OperationMethod(named(name)[0], names[1:], defaults)
-
-        @functools.wraps(declared)
-        def execute(self: Any, *args: Any, **kwargs: Any) -> None:
-            if not method(self._prepared, args, kwargs):
-                declared(self, *args, **kwargs)  # says what Python says of wrong arguments
-
-        return execute
+        return OperationMethod(named(name)[0], declared, names[1:], defaults)
 
     return decorate
