@@ -143,17 +143,17 @@ std::vector<Case> make_cases() {
                        budgets.begin()[static_cast<int>(change)], plan, packs(plan, change)});
   };
   const CompiledPlan sm90 = sm90_plan(3);
-  add("sm90", sm90, {1500, 2500, 2700});
-  add("sm90", sm90_plan(5), {2000, 2100, 3600});
-  add("sm90", sm90_plan(9), {3400, 3500, 5500});
+  add("sm90", sm90, {1050, 1100, 2650});
+  add("sm90", sm90_plan(5), {1400, 1400, 3400});
+  add("sm90", sm90_plan(9), {2400, 2400, 5100});
   std::vector<void*> bare;
   for (const TensorView& v : pack(sm90, kM, 1)) bare.push_back(v.data);
-  cases.push_back({"sm90 3 addresses", 1800, sm90, {}, {bare}});
+  cases.push_back({"sm90 3 addresses", 1150, sm90, {}, {bare}});
   for (const auto& [change, text] : kChanges)
-    cases.push_back(operation_case(change, text, change == Change::shapes ? 14000 : 2800));
-  add("checks", checks_only(3), {1150, 1150, 1150});
-  add("checks", checks_only(5), {1650, 1650, 1650});
-  add("checks", checks_only(9), {3000, 3000, 3000});
+    cases.push_back(operation_case(change, text, change == Change::shapes ? 13500 : 2500));
+  add("checks", checks_only(3), {680, 680, 1080});
+  add("checks", checks_only(5), {950, 950, 1500});
+  add("checks", checks_only(9), {1850, 1850, 2700});
   return cases;
 }
 

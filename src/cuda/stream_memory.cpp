@@ -12,6 +12,8 @@ namespace verglas::cuda {
 namespace {
 
 constexpr std::uint64_t kAlignment = 256;
+constexpr std::uintptr_t kLegacyHandle = 1;             ///< the driver's own name; null is the same stream
+constexpr std::uint64_t kLegacyId = ~std::uint64_t{0};  ///< no stream's number
 
 std::uint64_t round_up(std::uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -31,20 +33,29 @@ StreamMemoryPool::~StreamMemoryPool() {
   while (first != nullptr) delete std::exchange(first, first->next);
 }
 
-CUresult StreamMemoryPool::find(CUstream stream, StreamNeed need, StreamMemory& memory) noexcept {
-  unsigned long long id = 0;
-  std::uint64_t capture = 0;
+/// By which numbers the memory of a stream goes: its own, or where it is captured its handle and the capture's number.
+CUresult StreamMemoryPool::identify(CUstream stream, std::uint64_t& id, std::uint64_t& capture) const noexcept {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   if (const auto code = driver_.cuStreamGetCaptureInfo(stream, &status, &capture, nullptr, nullptr, nullptr, nullptr);
       code != CUDA_SUCCESS)
     return code;
-  if (status == CU_STREAM_CAPTURE_STATUS_NONE) {
-    capture = 0;
-    // The number and not the handle, which a later stream may get. A stream that is captured must not be asked.
-    if (const auto code = driver_.cuStreamGetId(stream, &id); code != CUDA_SUCCESS) return code;
-  } else {
+  if (status != CU_STREAM_CAPTURE_STATUS_NONE) {
     id = reinterpret_cast<std::uintptr_t>(stream);
+    return CUDA_SUCCESS;
   }
+  capture = 0;
+  // The number and not the handle, which a later stream may get. A stream that is captured must not be asked.
+  unsigned long long number = 0;
+  const CUresult code = driver_.cuStreamGetId(stream, &number);
+  id = number;
+  return code;
+}
+
+CUresult StreamMemoryPool::find(CUstream stream, StreamNeed need, StreamMemory& memory) noexcept {
+  // The legacy default stream is there for all time and is never captured: the driver need not be asked.
+  std::uint64_t id = kLegacyId, capture = 0;
+  if (stream != nullptr && reinterpret_cast<std::uintptr_t>(stream) != kLegacyHandle)
+    if (const CUresult code = identify(stream, id, capture); code != CUDA_SUCCESS) return code;
   for (const Node* n = first_.load(std::memory_order_acquire); n != nullptr; n = n->next)
     if (n->stream == id && n->capture == capture && n->holds.plain >= need.plain && n->holds.zeroed >= need.zeroed) {
       memory = n->memory;

@@ -35,6 +35,7 @@ class StreamMemoryPool {
     StreamMemory memory;
     Node* next;
   };
+  CUresult identify(CUstream stream, std::uint64_t& id, std::uint64_t& capture) const noexcept;
   CUresult add(std::uint64_t stream, std::uint64_t capture, StreamNeed need, StreamMemory& memory) noexcept;
 
   const DriverTable& driver_;

@@ -91,6 +91,7 @@ class Builder {
   static bool is_blob(const RoleFact& f) { return f.is_interleaved; }
 
   void add(Rule rule, CheckKind kind, std::size_t role, std::size_t other = 0, int a = 0, int b = 1) {
+    if (kind == CheckKind::span) other = r_.roles[role].operand;
     r_.checks.push_back({rule, kind, static_cast<std::uint8_t>(role), static_cast<std::uint8_t>(other),
                          static_cast<std::uint8_t>(a), static_cast<std::uint16_t>(b)});
   }
@@ -215,14 +216,21 @@ class NoLauncher final : public Launcher {
 
 /// Runs the checks of the layout on the declaration, and keeps what they establish.
 void prepare_declaration(const chain::FusionChain& chain, Recipe& r) {
+  std::vector<TensorView> buffers;
   for (const chain::Operand& o : chain.operands) {
     TensorView v;
     v.dtype = o.dtype;
     v.rank = static_cast<std::int8_t>(o.dim.size());
     std::copy(o.dim.begin(), o.dim.end(), v.extent.begin());
     std::copy(o.stride.begin(), o.stride.end(), v.stride.begin());
-    r.declared_buffers.push_back(v);
+    buffers.push_back(v);
+    DeclaredOperand& d = r.declared_operands.emplace_back();
+    d.dtype = v.dtype;
+    d.rank = v.rank;
+    std::copy_n(v.extent.begin(), std::size(d.extent), d.extent);
+    std::copy_n(v.stride.begin(), std::size(d.stride), d.stride);
   }
+  for (const RoleFact& f : r.roles) r.operand_of_role.push_back(f.operand);
   std::vector<Check> layout;
   for (const Check& c : r.checks) {
     const bool beyond = looks_beyond_layout(c.kind);
@@ -231,7 +239,9 @@ void prepare_declaration(const chain::FusionChain& chain, Recipe& r) {
   }
   Binding b;
   const auto refuse = [](int check, const auto&) { return Status{ErrorCode::invalid_call, static_cast<std::int16_t>(check), 0}; };
-  r.declaration_passes = evaluate(r, layout.data(), NoLauncher(), {r.declared_buffers, {}, {}}, b, refuse).ok();
+  const bool fits = std::all_of(buffers.begin(), buffers.end(),
+                                [](const TensorView& v) { return v.rank <= std::ssize(DeclaredOperand{}.extent); });
+  r.declaration_passes = fits && evaluate(r, layout.data(), NoLauncher(), {buffers, {}, {}}, b, refuse).ok();
   if (!r.declaration_passes) return;
   r.declared_views.assign(b.role, b.role + r.roles.size());
   std::copy(std::begin(b.live), std::end(b.live), r.declared_live);

@@ -458,7 +458,7 @@ Status evaluate(const Recipe& r, const Check* list, const Launcher& launcher, co
         break;
       case CheckKind::span:
         do {
-          const TensorView& u = views[facts[c->role].operand];
+          const TensorView& u = views[c->other];
           const RoleView& v = roles[c->role];
           // Unsigned, so that −1, which is unknown, is more than any reach.
           if (static_cast<std::uint64_t>(v.reach) > static_cast<std::uint64_t>(u.observed_bytes)) [[unlikely]]
@@ -560,16 +560,23 @@ Status evaluate(const Recipe& r, const Check* list, const Launcher& launcher, co
         break;
       case CheckKind::overlap:
         do {
-          if (!disjoint(roles[c->role], roles[c->other]) &&
-              !interleaved(facts[c->role], roles[c->role], facts[c->other], roles[c->other])) [[unlikely]]
-            return fail([&] {
-              const RoleView& x = roles[c->role];
-              const RoleView& y = roles[c->other];
-              return Words{"bytes " + address_text(x.data) + " to " + address_text(x.data + x.reach) + ", which meet " +
-                               address_text(y.data) + " to " + address_text(y.data + y.reach) + " of the other operand",
-                           "memory of its own"};
-            });
-        } while (more(CheckKind::overlap));
+          // All pairs of one role stand together: its bytes are held while the others pass by.
+          const std::uint8_t role = c->role;
+          const RoleView& x = roles[role];
+          const auto begin = reinterpret_cast<std::uintptr_t>(x.data), end = begin + static_cast<std::uintptr_t>(x.reach);
+          do {
+            const RoleView& y = roles[c->other];
+            const auto first = reinterpret_cast<std::uintptr_t>(y.data), last = first + static_cast<std::uintptr_t>(y.reach);
+            if ((end <= first) | (last <= begin)) [[likely]]
+              continue;
+            if (!disjoint(x, y) && !interleaved(facts[role], x, facts[c->other], y)) [[unlikely]]
+              return fail([&] {
+                return Words{"bytes " + address_text(x.data) + " to " + address_text(x.data + x.reach) + ", which meet " +
+                                 address_text(y.data) + " to " + address_text(y.data + y.reach) + " of the other operand",
+                             "memory of its own"};
+              });
+          } while (more(CheckKind::overlap) && c->role == role);
+        } while (c->kind == CheckKind::overlap);
         break;
       case CheckKind::injective:
         do {

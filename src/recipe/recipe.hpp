@@ -59,8 +59,8 @@ enum class CheckKind : std::uint8_t {
 struct Check {
   Rule rule = Rule::internal;
   CheckKind kind = CheckKind::present;
-  std::uint8_t role = 0;  ///< or operand
-  std::uint8_t other = 0;
+  std::uint8_t role = 0;   ///< or operand
+  std::uint8_t other = 0;  ///< of a span: the role's operand
   std::uint8_t a = 0;
   std::uint16_t b = 1;      ///< a power of two
   std::uint16_t index = 0;  ///< place in `Recipe::checks`, also of its copy in `Recipe::address_checks`
@@ -97,7 +97,8 @@ struct RoleView {
 struct Binding {
   std::int64_t live[kSymbols];  ///< indexed by Symbol: 1, L, M, N, K, and where there are groups G, E, T
   RoleView role[kMaxRoles];
-  bool is_ready = false;  ///< what `Launcher::current_device` found
+  bool is_ready = false;     ///< what `Launcher::current_device` found
+  bool is_declared = false;  ///< extents and strides of all roles are those of the declaration
 };
 
 struct Call {
@@ -121,6 +122,13 @@ struct Tiles {
   std::int64_t m = 0, n = 0;
 };
 
+/// How an operand is declared: as little as tells a buffer of that layout, in one line of memory.
+struct alignas(64) DeclaredOperand {
+  std::int64_t extent[3]{}, stride[3]{};
+  DataType dtype = DataType::not_set;
+  std::int8_t rank = 0;
+};
+
 struct Recipe {
   std::vector<OperandFact> operands;
   std::vector<RoleFact> roles;
@@ -137,9 +145,10 @@ struct Recipe {
   /// A call whose buffers are laid out as declared passes every check that does not look at an address, a device or a size: the
   /// list was run once on the declaration when the plan was made. Such a call takes the views below and runs the other checks.
   bool declaration_passes = false;
-  std::vector<Check> address_checks;         ///< those of `checks` that remain, in their order
-  std::vector<TensorView> declared_buffers;  ///< by operand
-  std::vector<RoleView> declared_views;      ///< by role
+  std::vector<Check> address_checks;               ///< those of `checks` that remain, in their order
+  std::vector<DeclaredOperand> declared_operands;  ///< by operand
+  std::vector<RoleView> declared_views;            ///< by role
+  std::vector<std::uint8_t> operand_of_role;
   std::int64_t declared_live[kSymbols]{};
 };
 

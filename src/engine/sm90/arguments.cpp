@@ -13,6 +13,39 @@ std::size_t argument_bytes(const EpiloguePlan& plan) noexcept {
   return plan.maps.size() * kMapBytes + plan.aux.size() * 32 + plan.reductions.size() * 56 + plan.scalars.size() * 4;
 }
 
+namespace {
+
+void write_scalars(const EpiloguePlan& plan, const FusionChain& chain, const recipe::Binding& binding, std::byte* to) noexcept {
+  for (const int role : plan.scalars) {
+    const auto operand = static_cast<std::size_t>(chain.roles[static_cast<std::size_t>(role)].operand);
+    if (chain.operands[operand].dtype == DataType::int32) {
+      std::memcpy(to, binding.role[role].data, 4);
+    } else {
+      const float value = numeric::to_float(binding.role[role].data, chain.operands[operand].dtype);
+      std::memcpy(to, &value, sizeof value);
+    }
+    to += 4;
+  }
+}
+
+}  // namespace
+
+void write_addresses(const EpiloguePlan& plan, const FusionChain& chain, const recipe::Binding& binding, const ScratchNeed& need,
+                     const Scratch& scratch, std::byte* to) noexcept {
+  to += plan.maps.size() * kMapBytes;
+  for (const int role : plan.aux) {
+    std::memcpy(to, &binding.role[role].data, 8);
+    to += 32;
+  }
+  for (std::size_t j = 0; j < plan.reductions.size(); ++j) {
+    const std::array where{scratch.partials + need.reduction[j].partials, scratch.counters + need.reduction[j].counters,
+                           reinterpret_cast<std::uint64_t>(binding.role[plan.reductions[j].role].data)};
+    std::memcpy(to, &where, sizeof where);
+    to += 56;
+  }
+  if (!plan.scalars.empty()) write_scalars(plan, chain, binding, to);
+}
+
 void write_arguments(const EpiloguePlan& plan, const FusionChain& chain, const recipe::Binding& binding, const ScratchNeed& need,
                      const Scratch& scratch, std::byte* to) noexcept {
   const auto stride = [](const recipe::RoleView& v, int axis) {
@@ -39,15 +72,7 @@ void write_arguments(const EpiloguePlan& plan, const FusionChain& chain, const r
     put(static_cast<float>(count));
     put(0.0F);
   }
-  for (const int role : plan.scalars) {
-    const auto operand = static_cast<std::size_t>(chain.roles[static_cast<std::size_t>(role)].operand);
-    if (chain.operands[operand].dtype == DataType::int32) {
-      std::memcpy(to, binding.role[role].data, 4);
-      to += 4;
-    } else {
-      put(numeric::to_float(binding.role[role].data, chain.operands[operand].dtype));
-    }
-  }
+  write_scalars(plan, chain, binding, to);
 }
 
 }  // namespace verglas::sm90

@@ -54,6 +54,7 @@ chain::FusionChain exchanged(const chain::FusionChain& c) {
 
 void exchange(const chain::FusionChain& c, const recipe::Binding& from, recipe::Binding& to) noexcept {
   std::copy(std::begin(from.live), std::end(from.live), std::begin(to.live));
+  to.is_declared = from.is_declared;
   std::swap(to.live[static_cast<std::size_t>(Symbol::m)], to.live[static_cast<std::size_t>(Symbol::n)]);
   for (std::size_t i = 0; i < c.roles.size(); ++i) {
     recipe::RoleView& v = to.role[i] = from.role[i];

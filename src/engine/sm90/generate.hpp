@@ -39,5 +39,8 @@ std::size_t argument_bytes(const EpiloguePlan& plan) noexcept;
 /// Writes them for one call, but for the maps. `scratch` is read where there are reductions.
 void write_arguments(const EpiloguePlan& plan, const chain::FusionChain& chain, const recipe::Binding& binding,
                      const ScratchNeed& need, const Scratch& scratch, std::byte* to) noexcept;
+/// The same where the call before was laid out in this way and wrote there: addresses and scalars are all that can be new.
+void write_addresses(const EpiloguePlan& plan, const chain::FusionChain& chain, const recipe::Binding& binding,
+                     const ScratchNeed& need, const Scratch& scratch, std::byte* to) noexcept;
 
 }  // namespace verglas::sm90

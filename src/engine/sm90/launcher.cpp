@@ -32,9 +32,12 @@ bool same_layout(const RoleView& x, const RoleView& y) noexcept {
 /// addresses, often nothing. Whoever finds it taken goes to another, and builds one of his own when all are: nobody waits.
 struct alignas(64) Slot {
   std::byte memory[sizeof(ParameterBlock) + kMostArgumentBytes];
-  RoleView views[5 + kMostStaged];  ///< of a…, b…, d and what is staged like it: what the maps were made of
-  ScratchNeed need;                 ///< follows from the extents
-  bool is_whole = false;            ///< views and maps belong together
+  void* addresses[5 + kMostStaged];  ///< of a…, b…, d and what is staged like it: what the maps were made of
+  RoleView views[5 + kMostStaged];   ///< and how they lie
+  ScratchNeed need;                  ///< follows from the extents
+  bool is_whole = false;             ///< views and maps belong together
+  bool is_declared = false;          ///< they lie as declared
+  bool has_arguments = false;        ///< the epilogue's arguments are those of a call whose operands all lie as declared
   std::atomic<bool> is_taken{false};
 };
 constexpr std::size_t kSlots = 4;
@@ -76,6 +79,7 @@ class Sm90Launcher final : public recipe::Launcher {
     launch_.sharedMemBytes = static_cast<unsigned>(smem_bytes(config));
     launch_.attrs = &attribute_;
     launch_.numAttrs = config_.programmatic ? 1U : 0U;
+    for (const int width : kWidths) widths_ |= stores_width(config_, width) ? width : 0;
     constexpr std::size_t kMap = sizeof(cuda::CUtensorMap);
     const auto moves = [&](bool used, std::size_t offset, int loaded) {
       if (used) moving_[moving_count_++] = {static_cast<std::uint16_t>(offset), static_cast<std::uint16_t>(loaded)};
@@ -96,7 +100,7 @@ class Sm90Launcher final : public recipe::Launcher {
     if (e[0] == 0 || e[1] == 0 || e[2] == 0) return;
     const cuda::CurrentContext here(driver_, context_.handle());  // hazard: maps cannot be encoded without a context
     const std::int64_t live[recipe::kSymbols] = {1, e[0], e[1], e[2], e[3]};
-    static_cast<void>(bring_up_to_date(slots_[slot_of(live)], declared.data(), live));
+    static_cast<void>(bring_up_to_date(slots_[slot_of(live)], declared.data(), live, false));
   }
 
   Status launch(const recipe::Binding& b, const recipe::Call& call) const noexcept override {
@@ -135,35 +139,41 @@ class Sm90Launcher final : public recipe::Launcher {
     for (std::size_t i = 0; i < kSlots; ++i) {
       Slot& slot = slots_[first ^ i];
       if (slot.is_taken.exchange(true, std::memory_order_acquire)) continue;
-      cuda::CUresult code = bring_up_to_date(slot, b.role, b.live);
-      if (code == cuda::CUDA_SUCCESS) code = enqueue(slot.memory, slot.need, b, call.stream);
+      cuda::CUresult code = bring_up_to_date(slot, b.role, b.live, b.is_declared);
+      if (code == cuda::CUDA_SUCCESS) code = enqueue(slot.memory, slot.need, b, call.stream, b.is_declared && slot.has_arguments);
+      slot.has_arguments = b.is_declared && code == cuda::CUDA_SUCCESS;
       slot.is_taken.store(false, std::memory_order_release);
       return code == cuda::CUDA_SUCCESS ? Status{} : failed(code);
     }
     // As many threads as slots are in here already.
     alignas(64) std::byte memory[sizeof(ParameterBlock) + kMostArgumentBytes];
     cuda::CUresult code = build(memory, b.role);
-    if (code == cuda::CUDA_SUCCESS) code = enqueue(memory, need_for(b.live), b, call.stream);
+    if (code == cuda::CUDA_SUCCESS) code = enqueue(memory, need_for(b.live), b, call.stream, false);
     return code == cuda::CUDA_SUCCESS ? Status{} : failed(code);
   }
 
   static ParameterBlock& block_in(std::byte* memory) noexcept { return *std::launder(reinterpret_cast<ParameterBlock*>(memory)); }
 
   /// The block of a taken slot becomes that of these views: whole where their layout is another, else where an address is.
-  cuda::CUresult bring_up_to_date(Slot& slot, const RoleView* views,
-                                  const std::int64_t (&live)[recipe::kSymbols]) const noexcept {
+  cuda::CUresult bring_up_to_date(Slot& slot, const RoleView* views, const std::int64_t (&live)[recipe::kSymbols],
+                                  bool is_declared) const noexcept {
     bool is_same = slot.is_whole;
-    for (int i = 0; is_same && i < loaded_count_; ++i) is_same = same_layout(views[loaded_[i]], slot.views[i]);
+    if (!(is_declared && slot.is_declared))
+      for (int i = 0; is_same && i < loaded_count_; ++i) is_same = same_layout(views[loaded_[i]], slot.views[i]);
     slot.is_whole = false;
     if (is_same) {
       if (const cuda::CUresult code = readdress(block_in(slot.memory), slot, views); code != cuda::CUDA_SUCCESS) return code;
+      slot.is_declared |= is_declared;
     } else {
+      slot.has_arguments = false;
       if (const cuda::CUresult code = build(slot.memory, views); code != cuda::CUDA_SUCCESS) return code;
       slot.need = need_for(live);
       const ParameterBlock& block = block_in(slot.memory);
       if (block.k == 0 || block.tiles == 0) return cuda::CUDA_SUCCESS;  // its maps are not those of its operands
+      for (int i = 0; i < loaded_count_; ++i) slot.views[i] = views[loaded_[i]];
+      slot.is_declared = is_declared;
     }
-    for (int i = 0; i < loaded_count_; ++i) slot.views[i] = views[loaded_[i]];
+    for (int i = 0; i < loaded_count_; ++i) slot.addresses[i] = views[loaded_[i]].data;
     slot.is_whole = true;
     return cuda::CUDA_SUCCESS;
   }
@@ -179,7 +189,7 @@ class Sm90Launcher final : public recipe::Launcher {
 
   /// Whether an output or operand beside D is moved in boxes of so many bytes a row.
   bool has_map(const StagedRole& s, int width) const noexcept {
-    return config_.run_bytes > 0 ? width == kRun * bytes_of(s.type) : stores_width(config_, width);
+    return config_.run_bytes > 0 ? width == kRun * bytes_of(s.type) : (widths_ & width) != 0;
   }
 
   static Status failed(cuda::CUresult code) noexcept { return {ErrorCode::driver_failed, -1, static_cast<std::int32_t>(code)}; }
@@ -216,7 +226,7 @@ class Sm90Launcher final : public recipe::Launcher {
       put(block.b[i], map_of_b(config_, p, i));
     cuda::CUtensorMap* const maps[] = {&block.d, &block.d_half, &block.d_quarter};
     for (std::size_t i = 0; i < 3; ++i)
-      if (stores_width(config_, kWidths[i])) put(*maps[i], map_of_d(config_, p, kWidths[i]));
+      if ((widths_ & kWidths[i]) != 0) put(*maps[i], map_of_d(config_, p, kWidths[i]));
     std::byte* to = memory + kEpilogueOffset;
     for (const StagedRole& s : epilogue_.maps) {
       const RoleView& v = views[s.role];
@@ -236,7 +246,7 @@ class Sm90Launcher final : public recipe::Launcher {
   cuda::CUresult readdress(ParameterBlock& block, Slot& slot, const RoleView* views) const noexcept {
     for (int i = 0; i < moving_count_; ++i) {
       void* const address = views[loaded_[moving_[i].loaded]].data;
-      if (address == slot.views[moving_[i].loaded].data) continue;
+      if (address == slot.addresses[moving_[i].loaded]) continue;
       auto* const map = std::launder(reinterpret_cast<cuda::CUtensorMap*>(slot.memory + moving_[i].offset));
       if (const auto code = driver_.cuTensorMapReplaceAddress(map, address); code != cuda::CUDA_SUCCESS) return code;
     }
@@ -253,15 +263,19 @@ class Sm90Launcher final : public recipe::Launcher {
     return scratch_ ? scratch_need(config_, epilogue_.reductions, live) : ScratchNeed{};
   }
 
-  /// Puts the epilogue's arguments behind the block, and launches from there.
-  cuda::CUresult enqueue(std::byte* memory, const ScratchNeed& need, const recipe::Binding& b, Stream stream) const noexcept {
+  /// Puts the epilogue's arguments behind the block, or of them only what can be new, and launches from there.
+  cuda::CUresult enqueue(std::byte* memory, const ScratchNeed& need, const recipe::Binding& b, Stream stream,
+                         bool has_arguments) const noexcept {
     cuda::CUlaunchConfig launch = launch_;
     launch.gridDimX = grid_of(config_, block_in(memory), sm_count_);
     launch.hStream = static_cast<cuda::CUstream>(stream.handle);
     Scratch scratch;
     if (scratch_)
       if (const cuda::CUresult code = scratch_->find(launch.hStream, need, scratch); code != cuda::CUDA_SUCCESS) return code;
-    write_arguments(epilogue_, chain_, b, need, scratch, memory + kEpilogueOffset);
+    if (has_arguments)
+      write_addresses(epilogue_, chain_, b, need, scratch, memory + kEpilogueOffset);
+    else
+      write_arguments(epilogue_, chain_, b, need, scratch, memory + kEpilogueOffset);
     void* parameters[] = {memory};
     return driver_.cuLaunchKernelEx(&launch, function_, parameters, nullptr);
   }
@@ -286,6 +300,7 @@ class Sm90Launcher final : public recipe::Launcher {
   struct Moving {
     std::uint16_t offset = 0, loaded = 0;  ///< of the map in the block
   };
+  int widths_ = 0;                      ///< of kWidths, powers of two, those in which D is moved
   Moving moving_[7 + 3 * kMostStaged];  ///< maps that follow an operand's address
   int moving_count_ = 0;
   mutable Slot slots_[kSlots];

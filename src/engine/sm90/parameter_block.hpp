@@ -1,4 +1,5 @@
 #pragma once
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -13,8 +14,7 @@ struct Divisor {
 /// For 1 <= value < 2^31: with 2^l the power of two at or above it, multiplier = ceil(2^(31 + l) / value) fits 32 bits, and its
 /// error times 2^31 stays below 2^(31 + l) / value, so that no quotient of x < 2^31 is off.
 constexpr Divisor make_divisor(std::uint32_t value) noexcept {
-  std::uint32_t l = 0;
-  while ((std::uint64_t{1} << l) < value) ++l;
+  const auto l = static_cast<std::uint32_t>(std::bit_width(value - 1));
   const std::uint64_t power = std::uint64_t{1} << (31 + l);
   return {value, static_cast<std::uint32_t>((power + value - 1) / value), 31 + l};
 }

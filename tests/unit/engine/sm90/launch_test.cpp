@@ -444,6 +444,54 @@ TEST_F(Sm90Launch, PassesTheOperandsOfTheEpilogueBehindTheBlock) {
   EXPECT_EQ(got.scale, 2.5F);
 }
 
+// A call writes of its arguments what the call before it may have left otherwise: whatever came before, they are those of a plan
+// that was never called.
+TEST_F(Sm90Launch, ArgumentsDoNotDependOnTheCallsBefore) {
+  nvrtc.set_parameter_bytes(static_cast<int>(sizeof(ParameterBlock)) + 128);
+  const auto make = [] {
+    Graph g;
+    const Tensor a = g.tensor({.name = "a", .dim = {1, kM, kK}, .stride = {kM * kK, kK, 1}});
+    const Tensor b = g.tensor({.name = "b", .dim = {1, kK, kN}, .stride = {kK * kN, 1, kK}});
+    const Tensor bias = g.tensor({.name = "bias", .dim = {1, 1, kN}, .stride = {kN, kN, 1}});
+    const Tensor rows = g.tensor({.name = "rows", .dim = {1, kM, 1}, .stride = {kM, 1, 1}, .data_type = DataType::fp32});
+    const Tensor scale =
+        g.tensor({.name = "scale", .dim = {1}, .stride = {1}, .data_type = DataType::fp32, .pass_by_value = true});
+    g.mul(g.mul(g.add(g.matmul(a, b), bias), rows), scale).set_output(true).set_data_type(DataType::bf16);
+    return g.compile({.device = kGpu, .deselect_engines = {"cpu"}});
+  };
+  float factors[] = {2.5F, -1.0F};
+  const auto call = [&](std::int64_t m, std::uintptr_t base, int factor, std::int64_t row_step = 1) -> std::vector<TensorView> {
+    return {TensorView::dense(at(base), DataType::bf16, {1, m, kK}, kGpu),
+            TensorView::strided(at(base + 64), DataType::bf16, {1, kK, kN}, {kK * kN, 1, kK}, kGpu),
+            TensorView::strided(at(base + 128), DataType::bf16, {1, 1, kN}, {kN, kN, row_step}, kGpu),
+            TensorView::strided(at(base + 192), DataType::fp32, {1, m, 1}, {m * row_step, row_step, 1}, kGpu),
+            TensorView::dense(&factors[factor], DataType::fp32, {1}),
+            TensorView::dense(at(base + 256), DataType::bf16, {1, m, kN}, kGpu)};
+  };
+  const CompiledPlan used = make();
+  ASSERT_EQ(used.engine(), "sm90");
+  const std::vector<std::vector<TensorView>> calls = {
+      call(kM, 1, 0),     call(kM, 1, 0),     call(kM, 400, 1),  call(kM, 400, 0, 2),  call(kM, 1, 1),
+      call(kM - 4, 1, 0), call(kM - 4, 1, 1), call(kM, 1, 1, 3), call(kM, 1, 0),       call(kM, 800, 1),
+      call(kM, 800, 1),   call(0, 1, 0),      call(kM, 1200, 0), call(kM, 1200, 1, 2), call(kM - 8, 1, 0, 2)};
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    const CompiledPlan fresh = make();
+    std::vector<std::vector<std::byte>> maps(2), arguments(2);
+    for (std::size_t j = 0; j < 2; ++j) {
+      const CompiledPlan& p = j == 0 ? used : fresh;
+      driver.clear();
+      const Status s = p.execute(calls[i]);
+      ASSERT_TRUE(s.ok()) << i << p.explain(s, calls[i]).what();
+      if (driver.launches().empty()) continue;
+      const auto bytes = driver.launches()[0].parameters;
+      maps[j].assign(bytes.begin(), bytes.begin() + offsetof(ParameterBlock, a_view));
+      arguments[j].assign(bytes.begin() + sm90::kEpilogueOffset, bytes.begin() + sm90::kEpilogueOffset + 68);
+    }
+    EXPECT_EQ(maps[0], maps[1]) << "call " << i;
+    EXPECT_EQ(arguments[0], arguments[1]) << "call " << i;
+  }
+}
+
 /// c = a · b, stored, with its row sums, column maxima and largest magnitude; and a copy of twice c, transposed.
 Graph reducing() {
   Graph g;
@@ -536,6 +584,14 @@ TEST_F(Sm90Reductions, KeepAPieceOfMemoryForEachStreamAndEachCapture) {
   const auto captured = reductions_of(driver.launches()[0]);
   EXPECT_NE(captured[0].counters, on_other[0].counters) << "a replay may run beside the stream";
   EXPECT_EQ(run(reducing_call(), {stream})[0].counters, on_other[0].counters);
+}
+
+TEST_F(Sm90Reductions, AskNothingAboutTheLegacyStream) {
+  run(reducing_call());
+  EXPECT_EQ(driver.count("cuStreamGetCaptureInfo") + driver.count("cuStreamGetId"), 0);
+  const auto by_null = run(reducing_call()), by_name = run(reducing_call(), {reinterpret_cast<void*>(1)});
+  EXPECT_EQ(by_null[0].partials, by_name[0].partials) << "null and the driver's own name are one stream";
+  EXPECT_EQ(driver.count("cuStreamGetCaptureInfo") + driver.count("cuStreamGetId"), 0);
 }
 
 TEST_F(Sm90Reductions, GrowWithTheCallAndDoNotShrink) {
