@@ -2,11 +2,12 @@
 """Kernels on a GPU beside their rivals, in one run: products of bench/gpu/cases.json against cuBLASLt's best of eight heuristics,
 torch, a Triton product and torch.compile (max-autotune), fused graphs against our own plain product and torch.
 
-    bench/gpu/measure.py BUILD_FOLDER FILE [--only TEXT] [--rivals LIST] [--seconds N] [--rounds N] [--plans N] [--commit C]
+    bench/gpu/measure.py BUILD_FOLDER FILE [--only LIST] [--rivals LIST] [--seconds N] [--rounds N] [--plans N] [--commit C]
 
 Method: every contender is captured into CUDA graphs, so that no host time counts. Random normal data, operand sets rotated beyond
 L2, all contenders of a case in turn, then in reverse order. Steady state: 0.1 s of the contender itself, 0.37 s where power is
-the limit, then four windows of 25 ms, each between two readings of every SM's clock. Short run: four calls, or 0.1 ms of shorter
+the limit, then four windows of 25 ms, each between two readings of every SM's clock; there a second of the first contender goes
+before all, since a device that has rested is cooler. Short run: four calls, or 0.1 ms of shorter
 ones, after a rest of 20 ms, L2 full of something else. Medians of all. With the first case of a part goes a second instance of
 ours, as the rival `itself`: its ratio is the noise. ratio = rival's time / ours. The file is written after every case; what it
 holds already, of the same commit, is not measured again."""
@@ -35,15 +36,19 @@ CLOSE = {"bf16": 1e-2, "fp16": 2e-3, "tf32": 2e-3, "int8": 0.0}  # norm of the e
 
 def cases(only: str) -> Iterator[tuple[str, graphs.Case]]:
     listed = json.loads((HERE / "cases.json").read_text(encoding="utf-8"))
+
+    def wanted(name: str) -> bool:
+        return any(part in name for part in only.split(","))
+
     for kind, shapes in listed["products"].items():
         for extents in shapes:
             case = graphs.product(kind, *extents)
-            if only in f"products {case.name}":
+            if wanted(f"products {case.name}"):
                 yield "products", case
     for extents in listed["flavors"]["shapes"]:
         for name in listed["flavors"]["names"]:
             case = graphs.flavor(name, *extents)
-            if only in f"flavors {case.name}":
+            if wanted(f"flavors {case.name}"):
                 yield "flavors", case
 
 
@@ -251,7 +256,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=Path)
     parser.add_argument("file", type=Path)
-    parser.add_argument("--only", default="", help="cases with this in `products TYPE MxNxK` or `flavors MxNxK NAME`")
+    parser.add_argument("--only", default="", help="cases with one of these in `products TYPE MxNxK` or `flavors MxNxK NAME`")
     parser.add_argument("--rivals", default="itself,cublaslt,plain,eager,triton,torch.compile", type=lambda s: s.split(","))
     parser.add_argument("--seconds", type=float, default=float(os.environ.get("VERGLAS_SECONDS", "1e9")))
     parser.add_argument("--rounds", type=int, default=2)
