@@ -10,15 +10,24 @@ namespace bench {
 struct LtTypes {
   cuda::cudaDataType_t in = cuda::CUDA_R_16BF, out = cuda::CUDA_R_16BF, scale = cuda::CUDA_R_32F;
   cuda::cublasComputeType_t compute = cuda::CUBLAS_COMPUTE_32F;
+  bool fast_fp8 = false;  ///< sums of fp8 with what a tensor core keeps
 
   static LtTypes of(std::string_view name) {
     if (name == "bf16") return {};
+    if (name == "fp8" || name == "fp8 fast") {
+      LtTypes fp8;
+      fp8.in = cuda::CUDA_R_8F_E4M3;
+      fp8.fast_fp8 = name == "fp8 fast";
+      return fp8;
+    }
     if (name == "fp16") return {cuda::CUDA_R_16F, cuda::CUDA_R_16F, cuda::CUDA_R_32F, cuda::CUBLAS_COMPUTE_32F};
     if (name == "tf32") return {cuda::CUDA_R_32F, cuda::CUDA_R_32F, cuda::CUDA_R_32F, cuda::CUBLAS_COMPUTE_32F_FAST_TF32};
     if (name == "int8") return {cuda::CUDA_R_8I, cuda::CUDA_R_32I, cuda::CUDA_R_32I, cuda::CUBLAS_COMPUTE_32I};
     throw std::runtime_error(fmt::format("no product of {} to compare with", name));
   }
-  std::int64_t bytes_in() const { return in == cuda::CUDA_R_8I ? 1 : in == cuda::CUDA_R_32F ? 4 : 2; }
+  std::int64_t bytes_in() const {
+    return in == cuda::CUDA_R_8I || in == cuda::CUDA_R_8F_E4M3 ? 1 : in == cuda::CUDA_R_32F ? 4 : 2;
+  }
 };
 
 /// D (l, m, n) = A (l, m, k) Bᵀ with b (l, n, k), rows contiguous, by cuBLASLt: the fastest of its first eight heuristics.
@@ -31,6 +40,9 @@ class CublasLtProduct {
     ok(lt.cublasLtMatmulDescCreate(&desc_, types.compute, types.scale));
     const std::int32_t transpose = cuda::CUBLAS_OP_T;
     ok(lt.cublasLtMatmulDescSetAttribute(desc_, cuda::CUBLASLT_MATMUL_DESC_TRANSA, &transpose, sizeof transpose));
+    const std::int8_t fast = types.fast_fp8 ? 1 : 0;
+    if (types.in == cuda::CUDA_R_8F_E4M3)
+      ok(lt.cublasLtMatmulDescSetAttribute(desc_, cuda::CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast));
     // Column-major words: Dᵀ (n, m) = B (n, k) · A (m, k)ᵀ, each matrix as it lies.
     layout(b_, types.in, k, n, l);
     layout(a_, types.in, k, m, l);

@@ -7,8 +7,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
-#include "cuda/cublaslt_table.hpp"
-#include "device/gpu.hpp"
+#include "device/cublaslt_product.hpp"
 #include "numeric/convert.hpp"
 #include "verglas/verglas.hpp"
 
@@ -45,94 +44,6 @@ struct Shape {
 };
 constexpr Shape kShapes[] = {{4096, 4096, 4096},  {8192, 8192, 8192}, {4096, 7168, 2048},
                              {2048, 4096, 14336}, {64, 8192, 8192},   {4096, 4096, 4095}};
-
-cuda::cudaDataType_t rival_type(DataType t) {
-  switch (t) {
-    case DataType::fp32: return cuda::CUDA_R_32F;
-    case DataType::int8: return cuda::CUDA_R_8I;
-    case DataType::int32: return cuda::CUDA_R_32I;
-    case DataType::fp8_e4m3: return cuda::CUDA_R_8F_E4M3;
-    case DataType::fp8_e5m2: return cuda::CUDA_R_8F_E5M2;
-    default: return cuda::CUDA_R_16BF;
-  }
-}
-
-/// D (m, n) = A (m, k) Bᵀ with b (n, k), rows contiguous, by cuBLASLt.
-class Rival {
- public:
-  Rival(const Gpu& gpu, const cuda::CublasLtTable& lt, const Case& c, const Shape& s)
-      : gpu_(gpu), lt_(lt), workspace_(gpu, kWorkspace), integer_(c.compute == DataType::int32) {
-    ok(lt.cublasLtCreate(&handle_));
-    const auto compute = integer_                      ? cuda::CUBLAS_COMPUTE_32I
-                         : c.compute == DataType::tf32 ? cuda::CUBLAS_COMPUTE_32F_FAST_TF32
-                                                       : cuda::CUBLAS_COMPUTE_32F;
-    ok(lt.cublasLtMatmulDescCreate(&desc_, compute, integer_ ? cuda::CUDA_R_32I : cuda::CUDA_R_32F));
-    set(cuda::CUBLASLT_MATMUL_DESC_TRANSA, std::int32_t{cuda::CUBLAS_OP_T});
-    if (is_fp8(c.rival_a())) set(cuda::CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<std::int8_t>(c.fast));
-    // Column-major words: Dᵀ (n, m) = B (n, k) · A (m, k)ᵀ, each matrix as it lies.
-    const auto layout = [&](cuda::cublasLtMatrixLayout_t& to, DataType t, std::int64_t rows, std::int64_t cols) {
-      ok(lt.cublasLtMatrixLayoutCreate(&to, rival_type(t), static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(cols),
-                                       rows));
-    };
-    layout(b_, c.rival_b(), s.k, s.n);
-    layout(a_, c.rival_a(), s.k, s.m);
-    layout(d_, c.out, s.n, s.m);
-    cuda::cublasLtMatmulPreference_t preference = nullptr;
-    ok(lt.cublasLtMatmulPreferenceCreate(&preference));
-    const std::uint64_t bytes = kWorkspace;
-    ok(lt.cublasLtMatmulPreferenceSetAttribute(preference, cuda::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof bytes));
-    cuda::cublasLtMatmulHeuristicResult_t found[8] = {};
-    int count = 0;
-    ok(lt.cublasLtMatmulAlgoGetHeuristic(handle_, desc_, b_, a_, d_, d_, preference, 8, found, &count));
-    lt.cublasLtMatmulPreferenceDestroy(preference);
-    for (int i = 0; i < count; ++i)
-      if (found[i].state == cuda::CUBLAS_STATUS_SUCCESS) algorithms_.push_back(found[i].algo);
-    if (algorithms_.empty()) throw std::runtime_error("cuBLASLt has no algorithm for this product");
-  }
-  ~Rival() {
-    for (const auto layout : {a_, b_, d_}) lt_.cublasLtMatrixLayoutDestroy(layout);
-    lt_.cublasLtMatmulDescDestroy(desc_);
-    lt_.cublasLtDestroy(handle_);
-  }
-  Rival(const Rival&) = delete;
-  Rival& operator=(const Rival&) = delete;
-
-  void launch(std::uint64_t a, std::uint64_t b, std::uint64_t d) const {
-    const float one = 1, zero = 0;
-    const std::int32_t one_i = 1, zero_i = 0;
-    const void* alpha = integer_ ? static_cast<const void*>(&one_i) : &one;
-    const void* beta = integer_ ? static_cast<const void*>(&zero_i) : &zero;
-    ok(lt_.cublasLtMatmul(handle_, desc_, alpha, reinterpret_cast<void*>(b), b_, reinterpret_cast<void*>(a), a_, beta,
-                          reinterpret_cast<void*>(d), d_, reinterpret_cast<void*>(d), d_, &algorithms_[best_],
-                          reinterpret_cast<void*>(workspace_.address()), kWorkspace, gpu_.stream));
-  }
-  template <class Time>
-  void pick(Time&& time) {
-    std::vector<double> best(algorithms_.size(), 1e300);
-    for (int round = 0; round < 2; ++round)
-      for (best_ = 0; best_ < algorithms_.size(); ++best_) best[best_] = std::min(best[best_], time());
-    best_ = static_cast<std::size_t>(std::min_element(best.begin(), best.end()) - best.begin());
-  }
-
- private:
-  static constexpr std::size_t kWorkspace = 64 << 20;
-  void ok(cuda::cublasStatus_t s) const {
-    if (s != cuda::CUBLAS_STATUS_SUCCESS) throw std::runtime_error(fmt::format("cuBLASLt: {}", lt_.cublasLtGetStatusName(s)));
-  }
-  template <class T>
-  void set(cuda::cublasLtMatmulDescAttributes_t attribute, T value) const {
-    ok(lt_.cublasLtMatmulDescSetAttribute(desc_, attribute, &value, sizeof value));
-  }
-  const Gpu& gpu_;
-  const cuda::CublasLtTable& lt_;
-  DeviceMemory workspace_;
-  bool integer_;
-  cuda::cublasLtHandle_t handle_ = nullptr;
-  cuda::cublasLtMatmulDesc_t desc_ = nullptr;
-  cuda::cublasLtMatrixLayout_t a_ = nullptr, b_ = nullptr, d_ = nullptr;
-  std::vector<cuda::cublasLtMatmulAlgo_t> algorithms_;
-  std::size_t best_ = 0;
-};
 
 /// Random values of a type: normal, or all of int8.
 std::vector<char> noise(DataType t) {
@@ -189,7 +100,7 @@ struct Contender {
 nlohmann::json measure(const Gpu& gpu, const ClockProbe& probe, const cuda::CublasLtTable& lt, const Case& c, const Shape& s,
                        std::size_t plans) {
   const Operands o(gpu, c, s);
-  Rival rival(gpu, lt, c, s);
+  CublasLtProduct rival(gpu, lt, s.m, s.n, s.k, LtTypes::of(c.rival_a() == DataType::bf16 ? "bf16" : c.name));
   Graph g;
   const Tensor a = g.tensor({.name = "a", .dim = {s.m, s.k}, .stride = {s.k, 1}, .data_type = c.a});
   const Tensor b = g.tensor({.name = "b", .dim = {s.k, s.n}, .stride = {1, s.k}, .data_type = c.b});
