@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/sha256.hpp"
 
@@ -46,6 +47,8 @@ tl::unexpected<ContainerFault> fault(ContainerFault::What what, std::string text
 }
 
 }  // namespace
+
+std::string* Container::find(std::string_view name) noexcept { return const_cast<std::string*>(std::as_const(*this).find(name)); }
 
 const std::string* Container::find(std::string_view name) const noexcept {
   for (const auto& [key, value] : fields)

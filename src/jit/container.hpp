@@ -22,6 +22,7 @@ struct Container {
   void add(std::string name, std::string value) { fields.emplace_back(std::move(name), std::move(value)); }
   /// The value of a field; null where there is none.
   const std::string* find(std::string_view name) const noexcept;
+  std::string* find(std::string_view name) noexcept;
 };
 
 inline constexpr std::string_view kContainerMagic = "\x89VERGLAS";

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
 
 #include "base/canonical.hpp"
@@ -24,7 +25,7 @@ void add_sources(CanonicalBytes& key, const CompileRequest& request) {
   std::sort(headers.begin(), headers.end(), [](const EmbeddedSource& a, const EmbeddedSource& b) { return a.name < b.name; });
   for (const EmbeddedSource& header : headers) {
     key.add("header", header.name);
-    key.add("text", header.text);
+    key.add("digest", header.digest.empty() ? std::string_view(sha256_hex(header.text)) : header.digest);
   }
 }
 
@@ -109,8 +110,8 @@ tl::expected<StoredEntry, ContainerFault> read_any_entry(std::string_view bytes)
   if (!file) return tl::unexpected<ContainerFault>(std::move(file.error()));
   StoredEntry out;
   const auto field = [&](const char* name, std::string& into) {
-    const std::string* value = file->find(name);
-    if (value) into = *value;
+    std::string* value = file->find(name);
+    if (value) into = std::move(*value);
     return value != nullptr;
   };
   std::string report, microseconds;

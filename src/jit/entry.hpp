@@ -7,9 +7,9 @@
 
 namespace verglas::jit {
 
-/// Everything that decides the bytes of a cubin, as canonical bytes: the source, each header, the options, the architecture,
-/// NVRTC's version and build. No path, no time and no driver: equal installations share entries wherever they lie, and an
-/// update of the driver keeps them.
+/// Everything that decides the bytes of a cubin, as canonical bytes: the source, each header by its digest, the options, the
+/// architecture, NVRTC's version and build. No path, no time and no driver: equal installations share entries wherever they lie,
+/// and an update of the driver keeps them.
 std::string cache_key(const CompileRequest& request, const cuda::NvrtcTable& nvrtc);
 
 /// The part of it that is ours, as a digest: what a build of Verglas would hand to NVRTC, whichever NVRTC that is. Needs none.

@@ -11,13 +11,13 @@ namespace verglas::jit {
 
 using cuda::check;
 
-LoadedKernel::LoadedKernel(const cuda::DriverTable& driver, const CompiledKernel& kernel, KernelNeeds needs)
+LoadedKernel::LoadedKernel(const cuda::DriverTable& driver, CompiledKernel kernel, KernelNeeds needs)
     : driver_(driver),
-      name_(kernel.kernel),
-      arch_(kernel.arch),
-      report_(kernel.report),
+      name_(std::move(kernel.kernel)),
+      arch_(std::move(kernel.arch)),
+      report_(std::move(kernel.report)),
       needs_(needs),
-      cubin_(kernel.cubin),
+      cubin_(std::move(kernel.cubin)),
       process_(::getpid()) {}
 
 LoadedKernel::~LoadedKernel() {
@@ -26,14 +26,13 @@ LoadedKernel::~LoadedKernel() {
   driver_.cuLibraryUnload(library_);
 }
 
-std::shared_ptr<LoadedKernel> LoadedKernel::load(const cuda::DriverTable& driver, const CompiledKernel& kernel,
-                                                 KernelNeeds needs) {
-  std::shared_ptr<LoadedKernel> out(new LoadedKernel(driver, kernel, needs));
+std::shared_ptr<LoadedKernel> LoadedKernel::load(const cuda::DriverTable& driver, CompiledKernel kernel, KernelNeeds needs) {
+  std::shared_ptr<LoadedKernel> out(new LoadedKernel(driver, std::move(kernel), needs));
   const cuda::RelaxedCapture relaxed(driver);
   check(driver, driver.cuLibraryLoadData(&out->library_, out->cubin_.data(), nullptr, nullptr, 0, nullptr, nullptr, 0),
-        "cuLibraryLoadData", fmt::format("loading kernel {} ({}, {} bytes)", kernel.kernel, kernel.arch, kernel.cubin.size()));
-  check(driver, driver.cuLibraryGetKernel(&out->kernel_, out->library_, kernel.kernel.c_str()), "cuLibraryGetKernel",
-        fmt::format("looking for kernel {} in its image", kernel.kernel));
+        "cuLibraryLoadData", fmt::format("loading kernel {} ({}, {} bytes)", out->name_, out->arch_, out->cubin_.size()));
+  check(driver, driver.cuLibraryGetKernel(&out->kernel_, out->library_, out->name_.c_str()), "cuLibraryGetKernel",
+        fmt::format("looking for kernel {} in its image", out->name_));
   return out;
 }
 

@@ -27,7 +27,7 @@ class LoadedKernel {
   static constexpr int kMostDevices = 64;
 
   /// Hands the image to the driver, for every device. Throws driver_failed [driver.call].
-  static std::shared_ptr<LoadedKernel> load(const cuda::DriverTable& driver, const CompiledKernel& kernel, KernelNeeds needs);
+  static std::shared_ptr<LoadedKernel> load(const cuda::DriverTable& driver, CompiledKernel kernel, KernelNeeds needs);
   ~LoadedKernel();
   LoadedKernel(const LoadedKernel&) = delete;
   LoadedKernel& operator=(const LoadedKernel&) = delete;
@@ -56,7 +56,7 @@ class LoadedKernel {
   const cuda::DriverTable& driver() const noexcept { return driver_; }
 
  private:
-  LoadedKernel(const cuda::DriverTable& driver, const CompiledKernel& kernel, KernelNeeds needs);
+  LoadedKernel(const cuda::DriverTable& driver, CompiledKernel kernel, KernelNeeds needs);
   static bool in_range(int device) noexcept { return device >= 0 && device < kMostDevices; }
 
   struct OnDevice {

@@ -1,6 +1,7 @@
 #include "jit/store.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/canonical.hpp"
 #include "base/sha256.hpp"
@@ -46,8 +47,8 @@ std::shared_ptr<const LoadedKernel> KernelStore::load(const cuda::DriverTable& d
   const std::shared_ptr<Slot> slot = slot_of(sha256(loaded.bytes()));
   const std::lock_guard lock(slot->mutex);
   if (auto kernel = slot->kernel.lock()) return kernel;
-  const CompiledKernel code = compile(nvrtc, request);  // under the lock of the code: one order, so no deadlock
-  std::shared_ptr<const LoadedKernel> kernel = LoadedKernel::load(driver, code, needs);
+  CompiledKernel code = compile(nvrtc, request);  // under the lock of the code: one order, so no deadlock
+  std::shared_ptr<const LoadedKernel> kernel = LoadedKernel::load(driver, std::move(code), needs);
   slot->kernel = kernel;
   return kernel;
 }

@@ -8,6 +8,8 @@
 #include <sstream>
 #include <string>
 
+#include "base/sha256.hpp"
+
 namespace verglas::jit {
 
 TEST(EmbeddedSources, AreTheKernelFilesByteForByteAndSorted) {
@@ -26,6 +28,7 @@ TEST(EmbeddedSources, AreTheKernelFilesByteForByteAndSorted) {
   for (const EmbeddedSource& source : embedded_sources()) {
     EXPECT_EQ(source.name, expected->first);
     EXPECT_EQ(source.text, expected->second);
+    EXPECT_EQ(source.digest, sha256_hex(source.text));
     ++expected;
   }
 }

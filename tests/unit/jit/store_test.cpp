@@ -9,6 +9,7 @@
 #include <csignal>
 #include <thread>
 
+#include "base/sha256.hpp"
 #include "support/child.hpp"
 #include "support/fake_nvrtc.hpp"
 #include "support/recording_driver.hpp"
@@ -68,6 +69,15 @@ TEST(CacheKey, DoesNotDependOnPathsOrOnTheOrderOfHeaders) {
   CompileRequest turned = request();
   std::swap(turned.headers[0], turned.headers[1]);
   EXPECT_EQ(cache_key(request(), nvrtc.table()), cache_key(turned, elsewhere));
+}
+
+TEST(CacheKey, TakesTheDigestOfAHeaderFromTheBuild) {
+  const FakeNvrtc nvrtc;
+  CompileRequest told = request();
+  const std::string digest = sha256_hex(told.headers[0].text);
+  told.headers[0].digest = digest;
+  EXPECT_EQ(cache_key(request(), nvrtc.table()), cache_key(told, nvrtc.table()));
+  EXPECT_EQ(source_key(request()), source_key(told));
 }
 
 TEST(CacheKey, KeepsFieldsApart) {
