@@ -150,7 +150,7 @@ std::vector<Case> make_cases() {
   for (const TensorView& v : pack(sm90, kM, 1)) bare.push_back(v.data);
   cases.push_back({"sm90 3 addresses", 1150, sm90, {}, {bare}});
   for (const auto& [change, text] : kChanges)
-    cases.push_back(operation_case(change, text, change == Change::shapes ? 13500 : 2500));
+    cases.push_back(operation_case(change, text, change == Change::shapes ? 4900 : 2500));
   add("checks", checks_only(3), {680, 680, 1080});
   add("checks", checks_only(5), {950, 950, 1500});
   add("checks", checks_only(9), {1850, 1850, 2700});

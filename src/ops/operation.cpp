@@ -139,18 +139,22 @@ void Operation::run(std::span<const TensorView> tensors, const Options& options,
   launch(*built_for(p), p, TensorView::strided(alpha.data, alpha.dtype, {1, 1, 1}, {1, 1, 1}, alpha.device), stream);
 }
 
-/// The last call that passed, of all threads.
+/// Calls that passed, of all threads: as many layouts as calls may take turns in, the newest first.
 struct Prepared::Last {
   std::mutex mutex;
-  std::shared_ptr<const Repeat> call;
+  std::array<std::shared_ptr<const Repeat>, 4> calls;
 
-  std::shared_ptr<const Repeat> get() {
+  /// The one that looks like these; null where there is none.
+  std::shared_ptr<const Repeat> find(std::span<const TensorView> tensors) {
     const std::lock_guard lock(mutex);
-    return call;
+    for (const auto& call : calls)
+      if (call && call->is_like(tensors, Repeat::Of::all)) return call;
+    return nullptr;
   }
   void put(std::shared_ptr<const Repeat> made) {
     const std::lock_guard lock(mutex);
-    call.swap(made);
+    std::rotate(calls.begin(), calls.end() - 1, calls.end());
+    calls.front().swap(made);  // what it replaces dies after the lock
   }
 };
 
@@ -182,7 +186,7 @@ void Prepared::execute(std::span<const TensorView> tensors, std::optional<float>
   if (!built_) throw broken(Rule::plan_stage, std::string(operation_.name()) + " is not compiled yet: call compile()");
   float value = alpha.value_or(alpha_);
   const TensorView scalar = TensorView::address(&value);
-  if (const auto last = last_->get(); last && last->is_like(tensors, Repeat::Of::all))
+  if (const auto last = last_->find(tensors))
     if (last->launch(*built_, tensors, scalar, stream)) return;
   const Problem p = operation_.problem(tensors, options_);
   if (key_of(p) != built_->key) {
