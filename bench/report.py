@@ -84,6 +84,11 @@ def host_of(result: dict) -> str:
     for name in runs[0]["calls"]:
         calls = [run["calls"][name] for run in runs]
         lines.append(f"| {name} | {middle([c['median_ns'] for c in calls]):.0f} | {middle([c['ratio'] for c in calls]):.2f} |")
+    for flavor, kinds in runs[0].get("fused", {}).items():
+        for name in (kind for kind in kinds if not kind.startswith("bare")):
+            calls = [run["fused"][flavor][name] for run in runs]
+            figures = f"{middle([c['median_ns'] for c in calls]):.0f} | {middle([c['ratio'] for c in calls]):.2f}"
+            lines.append(f"| {flavor}: {name} | {figures} |")
     for title in runs[0]["python"]:
         if not title.startswith("torch"):
             continue
@@ -94,7 +99,8 @@ def host_of(result: dict) -> str:
             )
     start = ", ".join(
         f"{key[:-3].replace('_', ' ')} {middle([run['start'][key] for run in runs]):.1f} ms"
-        for key in ("cold_compile_ms", "cached_load_ms")
+        for key in ("cold_compile_ms", "cached_load_ms", "cached_load_in_driver_ms")
+        if key in runs[0]["start"]
     )
     where = f"{result['device']}, driver {result['driver']}, CUDA {result['cuda']}"
     return "\n".join(

@@ -1,4 +1,5 @@
-"""Nanoseconds of one Python call on tiny extents: by dict, by sequence, plan(...), and a bound call; the least of many bursts.
+"""Nanoseconds of one Python call on tiny extents: by dict, by sequence, plan(...), and a bound call; on a GPU operations too. The
+least of many bursts.
 
     python_call.py [--bare NS] [--json FILE]
 
@@ -38,7 +39,7 @@ def plan_of(m, n, k, data_type, device):
     return graph.plan
 
 
-def table(figures, title, plan, a, b, d, rival, rival_name, bare=None, before=lambda: None):
+def table(figures, title, plan, a, b, d, rival, rival_name, bare=None, before=lambda: None, more=()):
     bound = plan.bind(a, b, d)
     by_name = {"a": a, "b": b, "d": d}
     print(title, plan.name)
@@ -50,11 +51,30 @@ def table(figures, title, plan, a, b, d, rival, rival_name, bare=None, before=la
         "bound()": bound,
         "bound.set(0, a)": lambda: bound.set(0, a),
         rival_name: rival,
+        **dict(more),
     }
     for name, call in rows.items():
         ns = nanoseconds(call, before)
         answer[name] = {"ns": round(ns)} | ({"x_bare": round(ns / bare, 3)} if bare else {})
         print(f"  {name:20} {ns:9.0f} ns" + (f"  {ns / bare:6.2f} x bare" if bare else ""))
+
+
+def operations(torch, a, w, d):
+    """Classes and functions of operations of that size, and torch's product with an output of its own."""
+    x, y, c = a.unsqueeze(-1), w.unsqueeze(-1), d.unsqueeze(-1)
+    m, n = d.shape
+    one, half = torch.empty(1, 1, 1, device=d.device), d.new_empty(m, n // 2, 1)
+    amax, swiglu = verglas.GemmAmax(x, y, None, None, c, one), verglas.GemmSwiglu(x, y, c, half)
+    amax.compile()
+    swiglu.compile()
+    narrow = {"c_dtype": torch.bfloat16}
+    return {
+        "GemmAmax.execute": lambda: amax.execute(x, y, None, None, c, one),
+        "GemmSwiglu.execute": lambda: swiglu.execute(x, y, c, half),
+        "gemm_amax_forward": lambda: verglas.gemm_amax_forward(x, y, **narrow),
+        "gemm_swiglu_forward": lambda: verglas.gemm_swiglu_forward(x, y, ab12_dtype=torch.bfloat16, **narrow),
+        "torch.mm": lambda: torch.mm(a, w.t()),
+    }
 
 
 def main():
@@ -92,6 +112,7 @@ def measured(bare):
         "torch.mm(out=)",
         bare,
         torch.cuda.synchronize,
+        operations(torch, a, w, d),
     )
     return figures
 
