@@ -89,6 +89,7 @@ enum CUpointer_attribute : int {
   CU_POINTER_ATTRIBUTE_RANGE_SIZE = 12,
 };
 
+inline constexpr unsigned kHostAllocPortable = 1, kHostAllocDeviceMap = 2;  ///< macros in cuda.h, CU_MEMHOSTALLOC_…
 enum CUmemorytype : int { CU_MEMORYTYPE_HOST = 1, CU_MEMORYTYPE_DEVICE = 2, CU_MEMORYTYPE_ARRAY = 3, CU_MEMORYTYPE_UNIFIED = 4 };
 
 enum CUstreamCaptureStatus : int {

@@ -34,6 +34,7 @@ class Builder {
     r_.device = q.device;
     r_.workspace = q.workspace;
     r_.tiles = q.tiles;
+    r_.most_groups = q.most_groups;
     for (const chain::Operand& o : c.operands)
       r_.operands.push_back({.dtype = o.dtype,
                              .is_output = o.is_output,

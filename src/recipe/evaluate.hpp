@@ -411,11 +411,11 @@ Status evaluate(const Recipe& r, const Check* list, const Launcher& launcher, co
           b.live[4] = r.declared[3];
         }
         const std::int64_t all = b.live[5] | b.live[6] | b.live[2];
-        if (all >= kExtentLimit) [[unlikely]]
+        if (all >= kExtentLimit || b.live[5] > r.most_groups) [[unlikely]]
           return fail([&] {
             return Words{std::to_string(b.live[5]) + " groups of " + std::to_string(b.live[2]) + " rows, " +
                              std::to_string(b.live[6]) + " experts",
-                         "each below 2147483648"};
+                         all >= kExtentLimit ? "each below 2147483648" : "at most " + std::to_string(r.most_groups) + " groups"};
           });
         ++c;
         break;

@@ -140,7 +140,8 @@ struct Recipe {
   int first_a = 0, first_b = 0, first_l = -1;  ///< roles that M and K, N, and L are read from; first_l −1: L is 1
   int offsets = -1, experts = -1;  ///< roles that G and E are read from; without offsets there are no groups, without experts one
   int row_list = -1;               ///< role that M is read from instead, where rows of the first a are T
-  bool is_by_table = false;        ///< weights are a table: N and K are those of the description
+  std::int64_t most_groups = std::int64_t{1} << 31;
+  bool is_by_table = false;  ///< weights are a table: N and K are those of the description
 
   /// A call whose buffers are laid out as declared passes every check that does not look at an address, a device or a size: the
   /// list was run once on the declaration when the plan was made. Such a call takes the views below and runs the other checks.
@@ -168,6 +169,7 @@ struct Requirements {
   std::vector<std::pair<int, Matrix>> aux;     ///< the same for operands of the epilogue
   bool inner = false;                          ///< K is not 0
   Tiles tiles{};                               ///< the kernel counts tiles in 32 bits
+  std::int64_t most_groups = std::int64_t{1} << 31;
 };
 
 /// The views of all roles as declared, at address 0: of interleaved scales nothing is told.

@@ -66,6 +66,20 @@ std::vector<KernelConfig> flavors() {
     });
     add([](KernelConfig& k) { k.input = DataType::fp8_e4m3, k.promoted = k.b_turned = true, k.b_path = Path::bytes4; });
     add([](KernelConfig& k) { k.split = 2; });
+    add([](KernelConfig& k) { k.groups = kMostGroups; });
+    add([](KernelConfig& k) {
+      k.groups = kMostGroups, k.programmatic = k.wide_offsets = k.offsets_are_ends = k.zero_fill = true;
+    });
+    add([](KernelConfig& k) { k.groups = kMostGroups, k.b_major = Major::mn, k.d_path = Path::bytes2; });
+    add([](KernelConfig& k) {
+      k.groups = kMostGroups, k.a_path = Path::bytes2, k.a_major = Major::mn, k.output = DataType::fp32;
+    });
+    add([](KernelConfig& k) { k.groups = kMostGroups, k.input = DataType::fp8_e4m3, k.promoted = true; });
+    add([](KernelConfig& k) { k.groups = kMostGroups, k.depth_groups = true, k.a_major = k.b_major = Major::mn; });
+    add([](KernelConfig& k) {
+      k.groups = kMostGroups, k.depth_groups = k.accumulates = true, k.a_major = k.b_major = Major::mn, k.output = DataType::fp32;
+    });
+    add([](KernelConfig& k) { k.groups = kMostGroups, k.depth_groups = true, k.b_major = Major::mn, k.a_path = Path::bytes2; });
     add([](KernelConfig& k) { k.split = 4, k.programmatic = true, k.output = DataType::fp32; });
     add([](KernelConfig& k) { k.split = 2, k.a_path = k.b_path = k.d_path = Path::bytes2; });
   }

@@ -208,16 +208,53 @@ REFUSES(chain_accumulate) {
   EXPECT_EQ(with(false), "");
 }
 
+struct OfGroups {
+  MoeMode mode = MoeMode::none;
+  std::int64_t groups = 4;
+  bool by_pointers = false, zero_fill = false, keeps_sum = false, reduces = false, reduces_rows = false, is_gradient = false;
+  DataType out = DataType::bf16;
+};
+/// Of bf16, y (1, 12, 8) or the gradient (groups, 8, 8).
+std::string said_by_sm90(const OfGroups& c) {
+  Moe m;
+  const auto input = [&](const char* name, const Dims& dim) { return m.input(name, dim, DataType::bf16); };
+  const Tensor x = input("x", {1, 12, 8});
+  Tensor w = c.is_gradient ? input("dy", {1, 12, 8}) : input("w", {3, 8, 8});
+  const Tensor o = m.input("o", {c.groups}, DataType::int32);
+  Tensor i, s;
+  if (c.mode != MoeMode::none) i = m.input("i", {1, 12, 1}, DataType::int32);
+  if (c.mode == MoeMode::scatter) s = m.input("s", {1, 12, 1}, DataType::int32);
+  if (c.by_pointers) w.set_by_pointers(true);
+  Tensor y = c.is_gradient ? m.g.moe_grouped_matmul_bwd(x, w, o, {.accumulate = true})
+                           : m.g.moe_grouped_matmul(x, w, o, {.mode = c.mode, .zero_fill = c.zero_fill}, i, s);
+  y.set_output(true).set_data_type(c.out);
+  if (c.keeps_sum) m.g.relu(y).set_output(true).set_data_type(DataType::bf16);
+  if (c.reduces)
+    m.g.reduction(y, ReductionMode::amax).set_dim({1, c.reduces_rows ? 12 : 1, 1}).set_output(true).set_data_type(DataType::fp32);
+  const PlanList plans = m.g.plans({.device = {DeviceType::cuda, 0}});
+  for (const DeclineRecord& d : plans.declines())
+    if (d.engine == "sm90") return d.rule == "sm90.grouped" ? d.rule + " " + d.text : "";
+  return {};
+}
+
 REFUSES(sm90_grouped) {
-  const auto said_by_sm90 = [](const std::function<void(Moe&)>& build) {
-    Moe m;
-    build(m);
-    const PlanList plans = m.g.plans({.device = {DeviceType::cuda, 0}});
-    for (const DeclineRecord& d : plans.declines())
-      if (d.engine == "sm90") return d.rule + " " + d.text;
-    return std::string();
-  };
-  EXPECT_EQ(said_by_sm90(plain), "sm90.grouped group_offset 'o'");
+  EXPECT_EQ(said_by_sm90({.mode = MoeMode::gather}), "sm90.grouped group_offset 'o': rows in the order of token indices");
+  EXPECT_EQ(said_by_sm90({.mode = MoeMode::scatter}), "sm90.grouped group_offset 'o': rows in the order of token indices");
+  EXPECT_EQ(said_by_sm90({.groups = 1025}), "sm90.grouped group_offset 'o': 1025 groups of at most 1024");
+  EXPECT_EQ(said_by_sm90({.by_pointers = true}), "sm90.grouped group_offset 'o': weights by address");
+  EXPECT_EQ(said_by_sm90({.zero_fill = true, .keeps_sum = true}),
+            "sm90.grouped group_offset 'o': zeros in rows without a group of several outputs");
+  EXPECT_EQ(said_by_sm90({.zero_fill = true, .reduces = true, .reduces_rows = true}),
+            "sm90.grouped group_offset 'o': zeros in rows without a group of several outputs");
+  EXPECT_EQ(said_by_sm90({.is_gradient = true, .out = DataType::int8}), "sm90.grouped group_offset 'o': adds to int8");
+  for (const OfGroups& served : {OfGroups{},
+                                 {.groups = 1024},
+                                 {.zero_fill = true},
+                                 {.keeps_sum = true},
+                                 {.is_gradient = true},
+                                 {.zero_fill = true, .reduces = true},
+                                 {.reduces = true, .reduces_rows = true}})
+    EXPECT_EQ(said_by_sm90(served), "");
 }
 
 REFUSES(call_data) {

@@ -109,6 +109,20 @@ CUresult Calls::cuMemFree(CUdeviceptr address) {
   if (const CUresult r = s.unsafe_in_capture(); r != CUDA_SUCCESS) return r;
   return release(s, address);
 }
+CUresult Calls::cuMemHostAlloc(void** address, std::size_t bytes, unsigned flags) {
+  ENTER(cuMemHostAlloc);
+  REQUIRE(flags <= 7, CUDA_ERROR_INVALID_VALUE);
+  if (const CUresult r = s.unsafe_in_capture(); r != CUDA_SUCCESS) return r;
+  CUdeviceptr device = 0;
+  const CUresult r = allocate(s, &device, bytes);
+  *address = reinterpret_cast<void*>(device);
+  return r;
+}
+CUresult Calls::cuMemFreeHost(void* address) {
+  ENTER(cuMemFreeHost);
+  if (const CUresult r = s.unsafe_in_capture(); r != CUDA_SUCCESS) return r;
+  return release(s, reinterpret_cast<CUdeviceptr>(address));
+}
 CUresult Calls::cuMemAllocAsync(CUdeviceptr* address, std::size_t bytes, CUstream stream) {
   ENTER(cuMemAllocAsync);
   REQUIRE(s.check_stream(stream) == CUDA_SUCCESS, s.check_stream(stream));

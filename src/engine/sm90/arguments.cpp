@@ -67,7 +67,11 @@ void write_arguments(const EpiloguePlan& plan, const FusionChain& chain, const r
                    reinterpret_cast<std::uint64_t>(v.data), stride(v, 0), stride(v, 1), stride(v, 2)});
     double count = 1;
     for (int axis = 0; axis < 3; ++axis)
-      if (r.reduces[static_cast<std::size_t>(axis)]) count *= static_cast<double>(binding.live[axis + 1]);
+      if (r.reduces[static_cast<std::size_t>(axis)]) {
+        const bool of_groups = axis == 0 && chain.grouping.axis == chain::GroupedAxis::k;
+        count *=
+            static_cast<double>(of_groups ? binding.live[static_cast<std::size_t>(chain::Symbol::g)] : binding.live[axis + 1]);
+      }
     if (!plan.run_outputs.empty() && r.reduces[2]) count /= 2;  // columns of the kernel are of two products
     put(static_cast<float>(count));
     put(0.0F);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <optional>
 
 #include "engine/sm90/engine.hpp"
@@ -26,11 +27,32 @@ std::optional<Decline> fault_of_types(const chain::FusionChain& c) {
   return std::nullopt;
 }
 
+/// Groups of rows whose product is stored, each with a matrix of one tensor; in the order of their rows.
+std::optional<Decline> fault_of_groups(const chain::FusionChain& c) {
+  const chain::Grouping& g = c.grouping;
+  if (g.axis == chain::GroupedAxis::none) return std::nullopt;
+  const auto no = [&](const std::string& text) {
+    return Decline{Rule::sm90_grouped, label_of(c, c.roles[static_cast<std::size_t>(g.offset_role)]) + ": " + text};
+  };
+  if (g.mode != MoeMode::none) return no("rows in the order of token indices");
+  if (!c.tables.empty()) return no("weights by address");
+  if (g.groups > kMostGroups) return no(std::to_string(g.groups) + " groups of at most " + std::to_string(kMostGroups));
+  for (const chain::Store& s : c.stores) {
+    const DataType t = c.operands[static_cast<std::size_t>(c.roles[static_cast<std::size_t>(s.role)].operand)].dtype;
+    if (s.accumulate && t != DataType::fp32 && t != DataType::bf16 && t != DataType::fp16)
+      return no("adds to " + std::string(name_of(t)));
+  }
+  if (c.stores.empty() && g.axis == chain::GroupedAxis::k) return no("the product is not stored");
+  const auto keeps_rows = [](const chain::Reduction& r) { return !r.reduces[1]; };
+  if (g.zero_fill && (c.stores.size() > 1 || std::ranges::any_of(c.reductions, keeps_rows)))
+    return no("zeros in rows without a group of several outputs");
+  return std::nullopt;
+}
+
 }  // namespace
 
 Result<engine::Claim> claim_chain(const chain::FusionChain& c) {
-  if (c.grouping.axis != chain::GroupedAxis::none)
-    return decline(Rule::sm90_grouped, label_of(c, c.roles[static_cast<std::size_t>(c.grouping.offset_role)]));
+  if (auto fault = fault_of_groups(c)) return tl::unexpected<Decline>(*std::move(fault));
   if (auto fault = fault_of_scales(c)) return tl::unexpected<Decline>(*std::move(fault));
   if (c.gemms.size() > 2) return decline(Rule::sm90_products, std::to_string(c.gemms.size()) + " matmuls");
   if (const auto epilogue = epilogue_of(c); !epilogue) return tl::unexpected<Decline>(epilogue.error());

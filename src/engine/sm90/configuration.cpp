@@ -49,6 +49,12 @@ std::string epilogue_suffix(const KernelConfig& c) {
   return c.further_outputs == 0 ? s : s + fmt::format("_o{}{}", c.further_outputs, c.further_buffers);
 }
 
+std::string group_suffix(const KernelConfig& c) {
+  if (c.groups == 0) return {};
+  return fmt::format("_g{}{}{}{}{}{}", c.groups, c.depth_groups ? "k" : "", c.accumulates ? "a" : "", c.wide_offsets ? "w" : "",
+                     c.offsets_are_ends ? "e" : "", c.zero_fill ? "z" : "");
+}
+
 }  // namespace
 
 bool is_output_type(DataType t) noexcept {
@@ -76,12 +82,13 @@ int scratch_bytes(const KernelConfig& c) noexcept {
   return 4 * ((c.column_reductions * 4 + c.vectors) * c.block_n + 8 * c.reductions);
 }
 int landing_bytes(const KernelConfig& c) noexcept { return (c.split - 1) * c.consumers * 4 * 128 * results_of(c); }
+int group_bytes(const KernelConfig& c) noexcept { return c.groups == 0 ? 0 : 4 * (2 * (c.groups + 1) + threads_of(c) / 32); }
 int smem_bytes(const KernelConfig& c) noexcept {
   const int chunks = c.store_buffers + c.further_outputs * c.further_buffers;
   const int barriers =
       2 * c.stages + 2 + (c.split > 1 ? 2 * c.consumers : 0) + (c.loads_tile ? c.consumers * c.store_buffers : 0);
   return c.stages * stage_bytes(c) + c.consumers * (chunks * kChunkBytes + c.run_slots * c.run_bytes + scratch_bytes(c)) +
-         landing_bytes(c) + 8 * barriers;
+         landing_bytes(c) + 8 * barriers + group_bytes(c);
 }
 int entry_registers(const KernelConfig& c) noexcept {
   const int share = kRegistersPerSm / threads_of(c) / 8 * 8;
@@ -165,15 +172,22 @@ std::optional<std::string> fault_of(const KernelConfig& c) {
     return fmt::format("runs of {} columns, {} products, {} slots of {} bytes", c.block_n, c.gemms, c.run_slots, c.run_bytes);
   if ((c.d_along_m || c.loads_tile || c.further_outputs > 0) && c.d_path != Path::tma)
     return fmt::format("the epilogue's copies beside pieces of {} bytes of d", piece_bytes(c.d_path));
+  if (c.groups > 0 && c.split > 1) return "groups with K split";
+  if (c.groups > 0 && !c.depth_groups &&
+      (c.d_along_m || c.further_outputs > 0 || (c.a_major == Major::mn && c.a_path == Path::tma)))
+    return "rows of groups, which begin anywhere, with boxes along M";
+  if (c.depth_groups && ((c.a_major == Major::k && c.a_path == Path::tma) || (c.b_major == Major::k && c.b_path == Path::tma)))
+    return "parts of K, which begin anywhere, with boxes along K";
   if (smem_bytes(c) > kSmemBytes) return fmt::format("{} bytes of shared memory of {}", smem_bytes(c), kSmemBytes);
   return std::nullopt;
 }
 
 std::string name_of(const KernelConfig& c) {
-  return fmt::format("{}x{}x{}_{}{}_s{}_{}{}_{}_{}{}{}{}{}{}", c.block_m, c.block_n, c.stages,
+  return fmt::format("{}x{}x{}_{}{}_s{}_{}{}_{}_{}{}{}{}{}{}{}", c.block_m, c.block_n, c.stages,
                      c.schedule == Schedule::pingpong ? "pingpong" : "coop", c.consumers, c.store_buffers, letter(c.a_major),
                      letter(c.b_major), input_name(c), verglas::name_of(c.output), path_suffix(c), product_suffix(c),
-                     epilogue_suffix(c), c.split > 1 ? fmt::format("_split{}", c.split) : "", c.programmatic ? "_pdl" : "");
+                     epilogue_suffix(c), group_suffix(c), c.split > 1 ? fmt::format("_split{}", c.split) : "",
+                     c.programmatic ? "_pdl" : "");
 }
 
 int stages_that_fit(KernelConfig c, int most) noexcept {

@@ -56,6 +56,10 @@ struct KernelConfig {
   int further_outputs = 0, further_buffers = 0;    ///< outputs besides D that are staged, and chunks of 8 KB for each
   /// Columns in runs of 32 of two products (runs.hpp): bytes of 64 rows by 32 columns of all outputs, and slots for as many.
   int run_bytes = 0, run_slots = 0;
+  int groups = 0;             ///< that one call may have, where rows of A belong to groups and each has a B of its own; 0: none
+  bool depth_groups = false;  ///< parts of K and not rows are those of groups, and each has a D of its own
+  bool accumulates = false;   ///< a group without a part leaves its D as it is
+  bool wide_offsets = false, offsets_are_ends = false, zero_fill = false;  ///< of groups: int64; rows behind each; unowned rows
   bool programmatic = false;  ///< waits for the previous kernel inside ours: needs the launch attribute of the same name
 
   friend bool operator==(const KernelConfig&, const KernelConfig&) = default;
@@ -65,6 +69,7 @@ struct KernelConfig {
 inline constexpr int kSmemBytes = 232'448;
 inline constexpr int kRegistersPerSm = 65'536;
 inline constexpr int kLineBytes = 128;        ///< one line of a stage: a k-block of a row, or 64 elements along M or N
+inline constexpr int kMostGroups = 1024;      ///< of rows, in one call
 inline constexpr int kChunkBytes = 64 * 128;  ///< one buffer of the staging of D
 
 /// Types that a kernel stores.
@@ -84,6 +89,7 @@ int stage_bytes(const KernelConfig& c) noexcept;
 int scratch_bytes(const KernelConfig& c) noexcept;  ///< shared memory of a consumer's reductions and vectors
 int landing_bytes(const KernelConfig& c) noexcept;  ///< shared memory for the sums of the other blocks of a cluster
 int chunks_of(const KernelConfig& c) noexcept;      ///< chunks of D a consumer drains a tile in
+int group_bytes(const KernelConfig& c) noexcept;    ///< shared memory of what the offsets say
 int smem_bytes(const KernelConfig& c) noexcept;
 int entry_registers(const KernelConfig& c) noexcept;     ///< per thread, by the launch bounds
 int producer_registers(const KernelConfig& c) noexcept;  ///< after setmaxnreg; entry_registers with one consumer

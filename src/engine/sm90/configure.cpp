@@ -74,6 +74,7 @@ std::vector<Shape> family_of(const chain::FusionChain& c, int sm_count) {
   const Family family =
       promoted ? (pair ? Family(kPromotedPairShapes) : Family(kPromotedShapes)) : (pair ? Family(kPairShapes) : Family(kShapes));
   std::vector<Shape> all(family.begin(), family.end());
+  if (c.grouping.axis != chain::GroupedAxis::none) return all;
   const auto [l, m, n, k] = c.declared;
   for (const Shape& s : kSplitShapes)
     if (l * ((m + s.m - 1) / s.m) * ((n + s.n - 1) / s.n) <= sm_count / 2) all.push_back(s);
@@ -143,6 +144,16 @@ KernelConfig configuration_of(const chain::FusionChain& chain, const Knobs& knob
   k.b_stored = stored(1);
   k.has_d = roles.d >= 0;
   if (k.has_d) k.output = c.operands[static_cast<std::size_t>(c.roles[static_cast<std::size_t>(roles.d)].operand)].dtype;
+  if (c.grouping.axis != chain::GroupedAxis::none) {
+    k.groups = kMostGroups;
+    k.depth_groups = c.grouping.axis == chain::GroupedAxis::k;
+    k.accumulates = std::ranges::any_of(c.stores, &chain::Store::accumulate);
+    k.wide_offsets =
+        c.operands[static_cast<std::size_t>(c.roles[static_cast<std::size_t>(c.grouping.offset_role)].operand)].dtype ==
+        DataType::int64;
+    k.offsets_are_ends = c.grouping.offsets == MoeOffsets::end;
+    k.zero_fill = c.grouping.zero_fill && k.has_d;
+  }
   fit_operands(k, problem_of(roles, declared_views(c).data(), input_bytes(k), bytes_of(k.output)));
   k.vectors = k.run_bytes > 0 ? 0 : vectors_of(c);
   const StagedRoles staged = staged_roles(c);
@@ -154,7 +165,7 @@ KernelConfig configuration_of(const chain::FusionChain& chain, const Knobs& knob
 
 std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) {
   std::vector<std::pair<double, Knobs>> ranked;
-  const chain::FusionChain turned = exchanged(c);
+  const chain::FusionChain turned = c.grouping.axis == chain::GroupedAxis::none ? exchanged(c) : c;
   const int staged = staged_roles(c).tile.role;
   const bool by_threads = std::any_of(c.values.begin(), c.values.end(), [&](const chain::Value& v) {
     return v.kind == chain::ValueKind::aux && v.varies[1] && v.varies[2] && v.source != staged;
@@ -179,8 +190,8 @@ std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) 
       // Nor for a second output or a reduction; and an operand of D's size that threads read takes long to compile there.
       if (s.runs && results_of(k) > 128 && !c.reductions.empty()) continue;
       if (!s.runs && results_of(k) > 128 && (c.stores.size() > 1 || !c.reductions.empty() || by_threads)) continue;
-      const auto& declared = (s.exchanged ? turned : s.runs ? joined : c).declared;
-      ranked.emplace_back(predict_seconds(k, declared, sm_count, drain_of(c, s.runs)), std::move(knobs));
+      const std::array<std::int64_t, 4> extents = extents_of(s.exchanged ? turned : s.runs ? joined : c);
+      ranked.emplace_back(predict_seconds(k, extents, sm_count, drain_of(c, s.runs), c.grouping.groups), std::move(knobs));
     }
   std::stable_sort(ranked.begin(), ranked.end(), [](const auto& x, const auto& y) { return x.first < y.first; });
   std::vector<Knobs> all;

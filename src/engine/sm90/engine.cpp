@@ -45,8 +45,8 @@ class Sm90Engine final : public engine::Engine {
   }
 
   double predict(const chain::FusionChain& chain, const Knobs& knobs, Device device) const override {
-    return predict_seconds(configuration_of(chain, knobs), seen_chain(chain, knobs).declared, multiprocessors(device),
-                           drain_of(chain, joins_runs(knobs)));
+    return predict_seconds(configuration_of(chain, knobs), extents_of(seen_chain(chain, knobs)), multiprocessors(device),
+                           drain_of(chain, joins_runs(knobs)), chain.grouping.groups);
   }
 
   std::string build() const override {

@@ -57,8 +57,14 @@ class Generator {
     if (in_runs_)
       for (const chain::Store& s : *runs) store_run(s);
     for (const chain::Reduction& r : c_.reductions) reduction(r);
-    if (!c_.stores.empty())
+    if (!c_.stores.empty() && c_.stores[0].accumulate) {
+      const int role = c_.stores[0].role;
+      line("float held[8];");
+      line(fmt::format("load_aux<Config::Output>(held, a.aux[{}], p, at);", slot_in(plan_.aux, role)));
+      loop(fmt::format("r[0][i] = v{}[i] + held[i];", c_.stores[0].value));
+    } else if (!c_.stores.empty()) {
       loop(fmt::format("r[0][i] = {}(v{}[i]);", is_int(c_.stores[0].value) ? "__int_as_float" : "", c_.stores[0].value));
+    }
     plan_.text.prologues = prologues_text(c_, plan_);
     write_text();
     return std::move(plan_);
@@ -203,7 +209,7 @@ class Generator {
     arrive_ += fmt::format("      store_float({} + 16, {}::arrive({}, p, piece) ? 1.0f : 0.0f);\n", words, reducer, argument);
     finish_ +=
         fmt::format("    if (load_float({} + 16) != 0.0f) {}::finish({}, p, piece, {});\n", words, reducer, argument, words);
-    clear_ += fmt::format("    {}::clear({}, p);\n", reducer, argument);
+    clear_ += fmt::format("    {}::clear({}, p, t);\n", reducer, argument);
   }
 
   void write_text() {
@@ -248,7 +254,7 @@ class Generator {
         "  template <int UNITS>\n  VG_DEVICE void end_chunk(int block, int unit) {{\n{}  }}\n"
         "  VG_DEVICE void end_rows(int block) {{\n{}  }}\n"
         "  VG_DEVICE void end() {{\n{}  }}\n"
-        "  VG_DEVICE void clear() {{\n{}  }}\n{}}};",
+        "  VG_DEVICE void clear(const TilePiece& t) {{\n{}  }}\n{}}};",
         state_, load_ahead_, begin_, begin_rows_, c_.gemms.size(), body_, begin_chunk_, end_chunk_, end_rows_, end, clear_,
         copies);
   }
@@ -315,9 +321,9 @@ Result<EpiloguePlan> epilogue_of(const FusionChain& c) {
   const auto is_summed_so = [&](const chain::Store& s) {
     return (c.gemms[0].accumulate == DataType::int32) == (c.values[static_cast<std::size_t>(s.value)].dtype == DataType::int32);
   };
-  const bool plain = c.steps.empty() && c.gemms.size() == 1 && c.stores.size() == 1 && c.reductions.empty() &&
-                     is_summed_so(c.stores[0]) && first_input(c, 0).prologue.empty() && first_input(c, 1).prologue.empty() &&
-                     !has_scales(c);
+  const bool plain = !std::ranges::any_of(c.stores, &chain::Store::accumulate) && c.steps.empty() && c.gemms.size() == 1 &&
+                     c.stores.size() == 1 && c.reductions.empty() && is_summed_so(c.stores[0]) &&
+                     first_input(c, 0).prologue.empty() && first_input(c, 1).prologue.empty() && !has_scales(c);
   if (plain) return EpiloguePlan{};
   return Generator(c).run();
 }

@@ -1,5 +1,6 @@
 #include "engine/sm90/launcher.hpp"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -7,6 +8,7 @@
 #include <new>
 
 #include "cuda/context.hpp"
+#include "cuda/host_words.hpp"
 #include "cuda/plan_context.hpp"
 #include "engine/sm90/exchange.hpp"
 #include "engine/sm90/problem.hpp"
@@ -34,7 +36,7 @@ struct alignas(64) Slot {
   std::byte memory[sizeof(ParameterBlock) + kMostArgumentBytes];
   void* addresses[5 + kMostStaged];  ///< of a…, b…, d and what is staged like it: what the maps were made of
   RoleView views[5 + kMostStaged];   ///< and how they lie
-  ScratchNeed need;                  ///< follows from the extents
+  ScratchNeed need;                  ///< follows from the extents, without groups
   bool is_whole = false;             ///< views and maps belong together
   bool is_declared = false;          ///< they lie as declared
   bool has_arguments = false;        ///< the epilogue's arguments are those of a call whose operands all lie as declared
@@ -66,6 +68,10 @@ class Sm90Launcher final : public recipe::Launcher {
         context_(driver_, (kernel_->prepare(device.id), kernel_->context(device.id))),
         roles_(product_roles(chain_)) {
     function_ = kernel_->function(device.id);
+    if (config_.groups > 0) {
+      const cuda::CurrentContext here(driver_, context_.handle());
+      faults_ = std::make_unique<cuda::HostWords>(driver_, context_.handle());
+    }
     if (!epilogue_.reductions.empty()) scratch_ = std::make_unique<ScratchPool>(driver_, context_.handle());
     for (int i = 0; i < roles_.a_count; ++i) loaded_[loaded_count_++] = roles_.a[static_cast<std::size_t>(i)];
     for (int i = 0; i < roles_.b_count; ++i) loaded_[loaded_count_++] = roles_.b[static_cast<std::size_t>(i)];
@@ -114,6 +120,9 @@ class Sm90Launcher final : public recipe::Launcher {
     return status;
   }
 
+  std::uint32_t data_faults() const noexcept override { return faults_ ? faults_->bits() : 0; }
+  std::uint32_t take_data_faults() const noexcept override { return faults_ ? faults_->take() : 0; }
+
   Device current_device(Device plan, bool& is_ready) const noexcept override { return context_.current_device(plan, is_ready); }
 
   Error failure(Status status) const override {
@@ -140,7 +149,9 @@ class Sm90Launcher final : public recipe::Launcher {
       Slot& slot = slots_[first ^ i];
       if (slot.is_taken.exchange(true, std::memory_order_acquire)) continue;
       cuda::CUresult code = bring_up_to_date(slot, b.role, b.live, b.is_declared);
-      if (code == cuda::CUDA_SUCCESS) code = enqueue(slot.memory, slot.need, b, call.stream, b.is_declared && slot.has_arguments);
+      if (code == cuda::CUDA_SUCCESS)
+        code = enqueue(slot.memory, config_.groups > 0 ? need_for(b.live) : slot.need, b, call.stream,
+                       b.is_declared && slot.has_arguments);
       slot.has_arguments = b.is_declared && code == cuda::CUDA_SUCCESS;
       slot.is_taken.store(false, std::memory_order_release);
       return code == cuda::CUDA_SUCCESS ? Status{} : failed(code);
@@ -263,9 +274,20 @@ class Sm90Launcher final : public recipe::Launcher {
     return scratch_ ? scratch_need(config_, epilogue_.reductions, live) : ScratchNeed{};
   }
 
+  /// Where the offsets lie, and how many there are.
+  void put_groups(ParameterBlock& block, const recipe::Binding& b) const noexcept {
+    const RoleView& offsets = b.role[chain_.grouping.offset_role];
+    block.offsets = reinterpret_cast<std::uint64_t>(offsets.data);
+    block.offset_stride = offsets.extent[0] > 1 ? offsets.stride[0] : 0;
+    block.faults = faults_->address();
+    block.groups = static_cast<std::int32_t>(b.live[static_cast<std::size_t>(chain::Symbol::g)]);
+    block.experts = static_cast<std::int32_t>(std::max<std::int64_t>(1, b.live[static_cast<std::size_t>(chain::Symbol::e)]));
+  }
+
   /// Puts the epilogue's arguments behind the block, or of them only what can be new, and launches from there.
   cuda::CUresult enqueue(std::byte* memory, const ScratchNeed& need, const recipe::Binding& b, Stream stream,
                          bool has_arguments) const noexcept {
+    if (config_.groups > 0) put_groups(block_in(memory), b);
     cuda::CUlaunchConfig launch = launch_;
     launch.gridDimX = grid_of(config_, block_in(memory), sm_count_);
     launch.hStream = static_cast<cuda::CUstream>(stream.handle);
@@ -303,6 +325,7 @@ class Sm90Launcher final : public recipe::Launcher {
   int widths_ = 0;                      ///< of kWidths, powers of two, those in which D is moved
   Moving moving_[7 + 3 * kMostStaged];  ///< maps that follow an operand's address
   int moving_count_ = 0;
+  std::unique_ptr<cuda::HostWords> faults_;
   mutable Slot slots_[kSlots];
 };
 
@@ -321,6 +344,7 @@ recipe::Requirements requirements_of(const chain::FusionChain& chain, bool is_ex
   q.device = device;
   q.tiles = {config.block_m, config.block_n};
   if (is_exchanged) std::swap(q.tiles.m, q.tiles.n);
+  if (config.groups > 0) q.most_groups = config.groups;
   const ProductRoles roles = product_roles(chain);
   // The copy engine, and threads that move pieces, want addresses and rows in whole pieces; single elements want nothing.
   const auto ask = [&](int role, Path path, bool along_k, DataType type) {

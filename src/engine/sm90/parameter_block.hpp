@@ -40,6 +40,7 @@ struct ViewBlock {
 ///      896     64  views of A                               1104    48  divisors: tiles of a batch, of a group, group, last
 ///      960     64  views of B                               1152     4  k_first: beyond all k when K = 0
 ///     1024     32  view of D                                1156     4  stage_bytes: that maps bring into a stage
+///     1160    24  of groups: offsets, their stride, faults   1184    12  groups, experts, tiles_n
 ///                                                           1216        epilogue arguments
 struct alignas(64) ParameterBlock {
   cuda::CUtensorMap a[2]{}, b[2]{}, d{}, d_half{}, d_quarter{};
@@ -52,7 +53,11 @@ struct alignas(64) ParameterBlock {
   Divisor tiles_of_batch, tiles_of_group, group, last_group;
   std::int32_t k_first = 0;
   std::int32_t stage_bytes = 0;
-  std::int32_t unused[14] = {};
+  std::uint64_t offsets = 0;
+  std::int64_t offset_stride = 0;
+  std::uint64_t faults = 0;
+  std::int32_t groups = 0, experts = 1, tiles_n = 0;
+  std::int32_t unused[5] = {};
 };
 inline constexpr std::size_t kEpilogueOffset = 1216;
 
@@ -61,6 +66,7 @@ static_assert(offsetof(ParameterBlock, a) == 0 && offsetof(ParameterBlock, b) ==
 static_assert(offsetof(ParameterBlock, a_view) == 896 && offsetof(ParameterBlock, d_view) == 1024);
 static_assert(offsetof(ParameterBlock, m) == 1056 && offsetof(ParameterBlock, k_blocks) == 1072);
 static_assert(offsetof(ParameterBlock, tiles) == 1096 && offsetof(ParameterBlock, tiles_of_batch) == 1104);
+static_assert(offsetof(ParameterBlock, offsets) == 1160 && offsetof(ParameterBlock, groups) == 1184);
 static_assert(sizeof(ParameterBlock) == kEpilogueOffset && alignof(ParameterBlock) == 64);
 
 }  // namespace verglas::sm90

@@ -51,6 +51,15 @@ double cycles_of(PointwiseMode mode) {
 
 }  // namespace
 
+std::array<std::int64_t, 4> extents_of(const chain::FusionChain& c) {
+  std::array<std::int64_t, 4> e = c.declared;
+  if (c.grouping.axis == chain::GroupedAxis::k) {
+    e[0] = std::max<std::int64_t>(1, c.grouping.groups);
+    e[3] = (e[3] + e[0] - 1) / e[0];
+  }
+  return e;
+}
+
 double drain_of(const chain::FusionChain& c, bool in_runs) {
   const StagedRoles staged = staged_roles(c);
   double cycles = 0;
@@ -67,12 +76,16 @@ double drain_of(const chain::FusionChain& c, bool in_runs) {
   return cycles + 250.0 * static_cast<double>(c.reductions.size());
 }
 
-double predict_seconds(const KernelConfig& c, const std::array<std::int64_t, 4>& extents, int sm_count, double drain) {
+double predict_seconds(const KernelConfig& c, const std::array<std::int64_t, 4>& extents, int sm_count, double drain,
+                       std::int64_t groups) {
   const double l = static_cast<double>(extents[0]);
   const double m = static_cast<double>(extents[1]);
   const double n = static_cast<double>(extents[2]);
   const double k = static_cast<double>(extents[3]);
-  const double tiles = l * std::ceil(m / c.block_m) * std::ceil(n / c.block_n);
+  const double some = c.depth_groups ? 1 : static_cast<double>(std::min(groups, extents[1]));
+  // Where a group ends, half of a tile is nobody's.
+  const double tiles_m = c.groups > 0 && !c.depth_groups ? std::max(some, m / c.block_m + some / 2) : std::ceil(m / c.block_m);
+  const double tiles = l * tiles_m * std::ceil(n / c.block_n);
   const double waves = std::ceil(tiles / std::max(1, sm_count / c.split));
   const double k_blocks = std::ceil(k / (block_k(c) * c.split));
   // One instruction of 64 rows takes N/2 cycles, or the shared-memory port's 16 + N/4; four of them a k-block.
@@ -103,8 +116,8 @@ double predict_seconds(const KernelConfig& c, const std::array<std::int64_t, 4>&
 
   const double in = bytes_of(c.input) * l * k;
   const double out = (c.has_d ? bytes_of(c.output) * l * m * n : 0) + c.run_bytes * l * m * n / (64 * 64);
-  const double operands = in * (c.a_count * m + c.b_count * n);
-  const double l2 = (in * (c.a_count * m * std::ceil(n / c.block_n) + c.b_count * n * std::ceil(m / c.block_m)) + out) / kL2Bytes;
+  const double operands = in * (c.a_count * m + c.b_count * n * std::max(1.0, some));
+  const double l2 = (in * (c.a_count * m * std::ceil(n / c.block_n) + c.b_count * n * tiles_m) + out) / kL2Bytes;
   const double lines = c.a_count * std::min(m, 1.0 * c.block_m) + c.b_count * std::min(n, 1.0 * c.block_n);
   const double taken_in = waves * k_blocks * lines * kLineBytes / kSmBytes;
   const double busy = std::max({tensor, l2, taken_in});

@@ -29,6 +29,7 @@ Matrix matrix_of(const recipe::RoleView& v, int bytes) noexcept {
 
 ProductRoles product_roles(const chain::FusionChain& c) noexcept {
   ProductRoles r;
+  r.has_experts = c.grouping.axis == chain::GroupedAxis::m;
   if (!c.stores.empty()) r.d = c.stores[0].role;
   for (const chain::MatrixInput& in : c.inputs) {
     const bool is_a = c.roles[static_cast<std::size_t>(in.role)].kind == chain::RoleKind::a;
@@ -52,8 +53,11 @@ Problem problem_of(const ProductRoles& r, const recipe::RoleView* views, int inp
       if (views[role].extent[0] != 1) p.batches = views[role].extent[0];
     };
     std::for_each_n(r.a.begin(), r.a_count, batch);
-    std::for_each_n(r.b.begin(), r.b_count, batch);
+    if (!r.has_experts) std::for_each_n(r.b.begin(), r.b_count, batch);
   }
+  if (r.has_experts)
+    for (int i = 0; i < r.b_count; ++i)
+      p.experts = std::max<std::int64_t>({p.experts, 1, views[r.b[static_cast<std::size_t>(i)]].extent[0]});
   p.k = views[r.a[0]].extent[2];
   for (std::size_t i = 0; i < static_cast<std::size_t>(r.a_count); ++i) p.a[i] = matrix_of(views[r.a[i]], input_bytes);
   for (std::size_t i = 0; i < static_cast<std::size_t>(r.b_count); ++i) p.b[i] = matrix_of(views[r.b[i]], input_bytes);
@@ -77,13 +81,15 @@ StagedRoles staged_roles(const chain::FusionChain& c) {
     const DataType t = type_of(role);
     return (t == DataType::fp32 || t == DataType::bf16 || t == DataType::fp16) && bytes_of(t) == bytes_of(type_of(d));
   };
+  const bool is_grouped = c.grouping.axis == chain::GroupedAxis::m;
   if (first.path != Path::tma) return s;
   for (const chain::Value& v : c.values) {
     const bool is_tile = v.kind == chain::ValueKind::aux && v.varies[1] && v.varies[2] && is_like_d(v.source);
     if (!is_tile || s.tile.role >= 0) continue;
-    if (const OutputFit f = fit(v.source); f.path == Path::tma && f.along_m == first.along_m)
+    if (const OutputFit f = fit(v.source); f.path == Path::tma && f.along_m == first.along_m && !(f.along_m && is_grouped))
       s.tile = {v.source, type_of(v.source), f.along_m, false};
   }
+  if (is_grouped) return s;  // threads write what ends with a group
   for (std::size_t i = 1; i < c.stores.size() && s.further_count < StagedRoles::kMaxFurther; ++i) {
     const int role = c.stores[i].role;
     if (!is_like_d(role)) continue;

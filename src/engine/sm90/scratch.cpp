@@ -1,5 +1,7 @@
 #include "engine/sm90/scratch.hpp"
 
+#include <algorithm>
+
 namespace verglas::sm90 {
 namespace {
 
@@ -14,15 +16,20 @@ ScratchNeed scratch_need(const KernelConfig& c, std::span<const chain::Reduction
   using chain::Symbol;
   const auto extent = [live](Symbol s) { return live[static_cast<std::size_t>(s)]; };
   const int shares = c.schedule == Schedule::pingpong ? 1 : c.consumers;
-  const std::uint64_t pieces[3] = {static_cast<std::uint64_t>(extent(Symbol::l)),
-                                   ceil_div(extent(Symbol::m), c.block_m) * static_cast<std::uint64_t>(shares),
-                                   ceil_div(extent(Symbol::n), c.block_n)};
+  const bool of_rows = c.groups > 0 && !c.depth_groups;
+  // A group that has rows may end with a piece of its own.
+  const std::int64_t more = of_rows ? std::min(extent(Symbol::g), extent(Symbol::m)) : 0;
+  const std::uint64_t pieces[3] = {
+      static_cast<std::uint64_t>(extent(c.depth_groups ? Symbol::g : Symbol::l)),
+      (ceil_div(extent(Symbol::m), c.block_m) + static_cast<std::uint64_t>(more)) * static_cast<std::uint64_t>(shares),
+      ceil_div(extent(Symbol::n), c.block_n)};
   ScratchNeed need;
   for (std::size_t j = 0; j < reductions.size(); ++j) {
     const chain::Reduction& r = reductions[j];
     const std::uint64_t length = static_cast<std::uint64_t>(!r.reduces[1] ? c.block_m / shares : r.reduces[2] ? 1 : c.block_n);
     std::uint64_t groups = 1;
     for (std::size_t axis = 0; axis < 3; ++axis) groups *= r.reduces[axis] ? 1 : pieces[axis];
+    if (of_rows && !r.reduces[0]) groups *= static_cast<std::uint64_t>(extent(Symbol::g));
     need.reduction[j] = {need.partials, need.counters};
     need.partials += round_up(pieces[0] * pieces[1] * pieces[2] * length * sizeof(float));
     need.counters += round_up(groups * sizeof(std::uint32_t));

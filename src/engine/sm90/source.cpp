@@ -58,6 +58,12 @@ std::string constants_text(const KernelConfig& c) {
   add("int", "A_COUNT", c.a_count);
   add("int", "B_COUNT", c.b_count);
   add("bool", "PROGRAMMATIC", c.programmatic);
+  add("int", "GROUPS", c.groups);
+  add("bool", "DEPTH_GROUPS", c.depth_groups);
+  add("bool", "ACCUMULATES", c.accumulates);
+  add("bool", "OFFSETS_WIDE", c.wide_offsets);
+  add("bool", "OFFSETS_END", c.offsets_are_ends);
+  add("bool", "ZERO_FILL", c.zero_fill);
   add("int", "PRODUCER_REGISTERS", producer_registers(c));
   add("int", "CONSUMER_REGISTERS", consumer_registers(c));
   for (const auto& [name, which] : {std::pair{"gemm_a", c.gemm_a}, {"gemm_b", c.gemm_b}})

@@ -33,7 +33,7 @@ struct EpilogueText {
       "  VG_DEVICE void end_chunk(int, int) {}\n"
       "  VG_DEVICE void end_rows(int) {}\n"
       "  VG_DEVICE void end() {}\n"
-      "  VG_DEVICE void clear() {}\n"
+      "  VG_DEVICE void clear(const TilePiece&) {}\n"
       "};";
 };
 

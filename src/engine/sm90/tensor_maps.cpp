@@ -154,16 +154,16 @@ struct Way {
   Path path = Path::tma;
 };
 /// bytes: of an element in shared memory; stored: in global memory, where it is converted on its way, else not set.
-Way way_of(const Matrix& x, std::int64_t rows, const Problem& p, int bytes, DataType stored) {
-  const Major major = major_of(x, rows, p.k);
+Way way_of(const Matrix& x, std::int64_t rows, std::int64_t k, std::int64_t batches, int bytes, DataType stored) {
+  const Major major = major_of(x, rows, k);
   const bool turned = bytes != 2 && major != Major::k;
   if (stored != DataType::not_set) {
     const int element = bytes_of(stored), most = turned ? element : std::min(16, 16 / bytes * element);
-    const Path path = best_path(x, major == Major::k, rows, p.k, p.batches, element);
+    const Path path = best_path(x, major == Major::k, rows, k, batches, element);
     const int piece = path == Path::tma ? 16 : piece_bytes(path);
     return {turned ? Major::k : major, turned, static_cast<Path>(std::min(piece, most))};
   }
-  const Path path = best_path(x, major == Major::k, rows, p.k, p.batches, bytes);
+  const Path path = best_path(x, major == Major::k, rows, k, batches, bytes);
   if (!turned) return {major, false, path};
   // Only 16-bit types are multiplied as they lie along M or N.
   const int piece = path == Path::tma ? 16 : piece_bytes(path);
@@ -174,21 +174,30 @@ Way way_of(const Matrix& x, std::int64_t rows, const Problem& p, int bytes, Data
 void fit_operands(KernelConfig& c, const Problem& p) {
   const int in = bytes_of(c.input), out = bytes_of(c.output);
   // Two matrices of one side travel alike: the way of the harder one, and by single elements where their majors differ.
-  const auto fit = [&](const std::array<Matrix, 2>& x, int count, std::int64_t rows, DataType stored, Major& major, bool& turned,
-                       Path& path) {
-    Way way = way_of(x[0], rows, p, in, stored);
+  const auto fit = [&](const std::array<Matrix, 2>& x, int count, std::int64_t rows, std::int64_t batches, DataType stored,
+                       Major& major, bool& turned, Path& path) {
+    Way way = way_of(x[0], rows, p.k, batches, in, stored);
     for (int i = 1; i < count; ++i) {
-      const Way other = way_of(x[static_cast<std::size_t>(i)], rows, p, in, stored);
+      const Way other = way_of(x[static_cast<std::size_t>(i)], rows, p.k, batches, in, stored);
       const bool alike = other.major == way.major && other.turned == way.turned;
       way = alike ? Way{way.major, way.turned, harder(way.path, other.path)}
                   : Way{way.major, false, static_cast<Path>(stored == DataType::not_set ? in : bytes_of(stored))};
     }
     major = way.major, turned = way.turned, path = way.path;
   };
-  fit(p.a, c.a_count, p.m, c.a_stored, c.a_major, c.a_turned, c.a_path);
-  fit(p.b, c.b_count, p.n, c.b_stored, c.b_major, c.b_turned, c.b_path);
+  fit(p.a, c.a_count, p.m, p.batches, c.a_stored, c.a_major, c.a_turned, c.a_path);
+  fit(p.b, c.b_count, p.n, p.batches_of_b(), c.b_stored, c.b_major, c.b_turned, c.b_path);
+  // The copy engine, and threads that move pieces, want whole ones along a line, and a group begins at any row.
+  const auto begins_anywhere = [&](Major major, bool turned) {
+    const bool along_k = major == Major::k && !turned;
+    return c.groups > 0 && along_k == c.depth_groups;
+  };
+  if (begins_anywhere(c.a_major, c.a_turned)) c.a_path = static_cast<Path>(bytes_of(stored_a(c)));
+  if (c.depth_groups && begins_anywhere(c.b_major, c.b_turned)) c.b_path = static_cast<Path>(bytes_of(stored_b(c)));
   if (!c.has_d) return;
-  const OutputFit d = fit_output(p.d, p.m, p.n, p.batches, out);
+  // Nor does D go by boxes along M there.
+  const OutputFit d = c.groups > 0 && !c.depth_groups ? OutputFit{best_path(p.d, true, p.m, p.n, p.batches, out), false}
+                                                      : fit_output(p.d, p.m, p.n, p.batches, out);
   c.d_path = d.path;
   c.d_along_m = d.along_m;
 }
@@ -197,7 +206,7 @@ MapRequest map_of_a(const KernelConfig& c, const Problem& p, std::size_t which) 
   return map_of_input(c, p.a[which], c.a_major, c.block_m, p.m, p.k, p.batches);
 }
 MapRequest map_of_b(const KernelConfig& c, const Problem& p, std::size_t which) {
-  return map_of_input(c, p.b[which], c.b_major, c.block_n, p.n, p.k, p.batches);
+  return map_of_input(c, p.b[which], c.b_major, c.block_n, p.n, p.k, p.batches_of_b());
 }
 MapRequest map_of_chunks(const Matrix& x, DataType type, bool along_m, bool is_output, std::int64_t m, std::int64_t n,
                          std::int64_t batches, int width) {
@@ -228,12 +237,12 @@ int raster_group(const KernelConfig& c, int sm_count) noexcept {
 
 ParameterBlock make_block(const KernelConfig& c, const Problem& p, int group, bool swap_raster) {
   ParameterBlock b;
-  const auto step = [&](const Matrix& x) { return x.batch_stride == 0 || p.batches == 1 ? 0 : 1; };
+  const auto step = [](const Matrix& x, std::int64_t batches) { return x.batch_stride == 0 || batches == 1 ? 0 : 1; };
   for (std::size_t i = 0; i < 2; ++i) {
     b.a_view[i] = view_of(p.a[i], c.a_major == Major::k);
     b.b_view[i] = view_of(p.b[i], c.b_major == Major::k);
-    b.a_batch_step[i] = step(p.a[i]);
-    b.b_batch_step[i] = step(p.b[i]);
+    b.a_batch_step[i] = step(p.a[i], p.batches);
+    b.b_batch_step[i] = step(p.b[i], p.batches_of_b());
   }
   b.d_view = view_of(p.d, true);
   b.m = static_cast<std::int32_t>(p.m);
@@ -252,6 +261,14 @@ ParameterBlock make_block(const KernelConfig& c, const Problem& p, int group, bo
   const std::uint32_t fast = swap_raster ? tiles_n : tiles_m, slow = swap_raster ? tiles_m : tiles_n;
   if (tiles_m == 0 || tiles_n == 0 || p.batches == 0) return b;  // no tile: nothing is read
   const std::uint32_t width = std::min(static_cast<std::uint32_t>(group), fast);
+  b.tiles_n = static_cast<std::int32_t>(tiles_n);
+  if (c.groups > 0 && !c.depth_groups) {
+    // How many tiles there are only the offsets know; strips within a group are as wide as its tiles allow.
+    b.tiles = tiles_m * tiles_n;
+    b.group = make_divisor(static_cast<std::uint32_t>(group));
+    b.tiles_of_group = make_divisor(static_cast<std::uint32_t>(group) * tiles_n);
+    return b;
+  }
   b.tiles = tiles_m * tiles_n * static_cast<std::uint32_t>(p.batches);
   b.full_groups = fast / width;
   b.tiles_of_batch = make_divisor(tiles_m * tiles_n);
@@ -262,6 +279,11 @@ ParameterBlock make_block(const KernelConfig& c, const Problem& p, int group, bo
 }
 
 unsigned grid_of(const KernelConfig& c, const ParameterBlock& block, int sm_count) noexcept {
+  if (c.groups > 0 && !c.depth_groups) {
+    // Each group that has rows may end with a tile of its own.
+    const std::int64_t more = std::min<std::int64_t>(block.groups, block.m) * block.tiles_n;
+    return static_cast<unsigned>(std::clamp<std::int64_t>(block.tiles + more, 1, sm_count));
+  }
   const auto split = static_cast<std::uint32_t>(c.split), most = static_cast<std::uint32_t>(sm_count) / split;
   return split * std::clamp(block.tiles, 1U, std::max(1U, most));
 }

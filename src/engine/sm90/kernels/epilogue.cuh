@@ -14,17 +14,6 @@ VG_DEVICE constexpr int chunk_start(int c) {
   return c <= L::FULL_CHUNKS ? c * 128 : L::FULL_CHUNKS * 128 + 64;
 }
 
-/// Barrier of one consumer warpgroup.
-VG_DEVICE void consumer_sync(int consumer) {
-  if (consumer == 0) {
-    warpgroup_sync<1>();
-  } else if (consumer == 1) {
-    warpgroup_sync<2>();
-  } else {
-    warpgroup_sync<3>();
-  }
-}
-
 VG_DEVICE float as_lane(float x) { return x; }
 VG_DEVICE float as_lane(int x) { return __int_as_float(x); }
 
@@ -110,6 +99,8 @@ class Drain {
 
  private:
   VG_DEVICE static bool leader() { return C::HAS_D && C::D_PIECE == 0 && threadIdx.x % 128 == 0; }
+  VG_DEVICE int end_of(const TilePiece& piece) const { return C::GROUPS > 0 ? piece.end : p_.m; }
+  VG_DEVICE static int d_batch(const TilePiece& piece) { return C::GROUPS > 0 ? piece.d_batch : piece.batch; }
   VG_DEVICE static int wrapped(int i) { return i < RING ? i : i - RING; }
   VG_DEVICE uint32 buffer(int i) const { return buffers_ + i * L::CHUNK_BYTES; }
 
@@ -168,7 +159,7 @@ class Drain {
         asm volatile("" : "+f"(x[i / 8][i % 8]));  // nothing of a unit is computed ahead of it
       }
       const Place place{chunk, width, in_chunk};
-      epilogue.unit(x, {piece.batch, row, col + 16 * u, block, u, place, {further, width, in_chunk}});
+      epilogue.unit(x, {piece.batch, row, col + 16 * u, block, u, place, {further, width, in_chunk}, end_of(piece)});
       if constexpr (C::HAS_D) stage<Output, C::D_ALONG_M>(place, x[0]);
     }
     const int units = width / Output::BYTES / 16;
@@ -182,10 +173,15 @@ class Drain {
     const Target to{p_.d_view.address, p_.d_view.batch_stride, p_.d_view.outer_stride, p_.d_view.inner_stride};
     if constexpr (C::D_PIECE == 0) {
       const TensorMap* map = width == 128 ? &p_.d : width == 64 ? &p_.d_half : &p_.d_quarter;
-      store_chunk<Output, C::D_ALONG_M>(map, leader(), chunk, width, to, piece.batch, row, col, p_.m, p_.n);
-      if constexpr (FURTHER > 0) epilogue.store_further(leader(), further, width, piece.batch, row, col);
+      // The rows behind a group are another's.
+      if (C::GROUPS > 0 && !C::DEPTH_GROUPS && row + 64 > piece.end) {
+        store_by_threads<Output, 16>(chunk, width, to, 0, row, col, piece.end, p_.n);
+        return;
+      }
+      store_chunk<Output, C::D_ALONG_M>(map, leader(), chunk, width, to, d_batch(piece), row, col, p_.m, p_.n);
+      if constexpr (FURTHER > 0) epilogue.store_further(leader(), further, width, d_batch(piece), row, col);
     } else {
-      store_by_threads<Output, C::D_PIECE>(chunk, width, to, piece.batch, row, col, p_.m, p_.n);
+      store_by_threads<Output, C::D_PIECE>(chunk, width, to, d_batch(piece), row, col, end_of(piece), p_.n);
     }
   }
 

@@ -42,10 +42,14 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
   } else {
     __syncthreads();
   }
+  if constexpr (C::GROUPS > 0) {
+    if (C::PROGRAMMATIC) wait_for_previous_kernel();
+    GroupTable<C>(memory).read(p);
+  }
 
   if (warpgroup == 0) {
     if constexpr (C::CONSUMERS > 1) lower_registers<C::PRODUCER_REGISTERS>();
-    if (L::ANY_COPIED || C::SCALED || (warp_index() == 0 && elect_one())) produce<C, Prologues>(p, arguments, smem);
+    if (L::ANY_COPIED || C::SCALED || (warp_index() == 0 && elect_one())) produce<C, Prologues>(p, arguments, memory, smem);
     return;
   }
 
@@ -56,7 +60,9 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
   typename DrainOf<C, Epilogue, (C::RUN_BYTES > 0)>::Type drain(p, smem, consumer);
   typename SplitOf<C, (C::SPLIT > 1)>::Type split(smem, consumer);
   if (C::PROGRAMMATIC) wait_for_previous_kernel();
-  const uint32 step = gridDim.x / C::SPLIT;
+  Tiles<C> tiles(p, memory);
+  if constexpr (C::ZERO_FILL) tiles.fill_unowned();
+  const uint32 step = gridDim.x / C::SPLIT, count = tiles.count();
   uint32 t = blockIdx.x / C::SPLIT;
   uint32 turn = 0;
   if constexpr (C::PINGPONG) {
@@ -64,19 +70,21 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
     if (consumer == 1) {
       if (threadIdx.x % 32 == 0) barrier_arrive(L::order(smem, 0));
       t += step;
-      ring.skip(p.k_blocks);
+      ring.skip(tiles.k_blocks_of(blockIdx.x / C::SPLIT));
     }
   }
-  for (; t < p.tiles; t += step * (C::PINGPONG ? 2 : 1)) {
-    const Tile tile = tile_at(p, t);
+  for (; t < count; t += step * (C::PINGPONG ? 2 : 1)) {
+    const Tile tile = tiles.at(t);
     const int share = C::PINGPONG ? 0 : consumer, first_row_block = share * L::M_BLOCKS;
     const TilePiece piece{tile.batch,
                           tile.m * (C::PINGPONG ? 1 : C::CONSUMERS) + share,
                           tile.n,
-                          tile.m * C::BLOCK_M + 64 * first_row_block,
+                          tile.row + 64 * first_row_block,
                           tile.n * C::BLOCK_N,
                           consumer,
-                          smem + L::SCRATCH + consumer * L::SCRATCH_BYTES};
+                          smem + L::SCRATCH + consumer * L::SCRATCH_BYTES,
+                          tile.end,
+                          tile.d_batch};
     epilogue.load_ahead(piece);
     typename Wgmma::Accumulator acc[C::GEMMS][L::M_BLOCKS][C::BLOCK_N / 2];
     if constexpr (C::PINGPONG) {
@@ -86,25 +94,29 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
       turn ^= 1;
     }
     // A few k-blocks in, the stores of the tile before have read what they store.
-    const int load_at = p.k_blocks < 3 ? p.k_blocks - 1 : 2;
+    const int load_at = tile.k_blocks < 3 ? tile.k_blocks - 1 : 2;
     const auto on_block = [&](int k_block) {
       if (C::LOADS_TILE && k_block == load_at && split.drains()) drain.load_ahead(epilogue, piece);
     };
+    const auto on_stage = [&](uint32 stage, int k_block) {
+      if constexpr (C::DEPTH_GROUPS) tiles.cut(stage, first_row_block, tile.k_end - tile.k - k_block * L::BLOCK_K, consumer);
+    };
     if constexpr (C::SCALED) {
-      multiply_tile_scaled<C, Wgmma>(acc, smem, ring, p.k_blocks, first_row_block, on_block);
+      multiply_tile_scaled<C, Wgmma>(acc, smem, ring, tile.k_blocks, first_row_block, on_block);
     } else if constexpr (C::PROMOTED) {
-      multiply_tile_promoted<C, Wgmma>(acc, smem, ring, p.k_blocks, first_row_block, on_block);
+      multiply_tile_promoted<C, Wgmma>(acc, smem, ring, tile.k_blocks, first_row_block, on_stage, on_block);
     } else {
-      multiply_tile<C, Wgmma>(acc, smem, ring, p.k_blocks, first_row_block, on_block, [&] {
+      multiply_tile<C, Wgmma>(acc, smem, ring, tile.k_blocks, first_row_block, on_stage, on_block, [&] {
         if (C::PINGPONG && threadIdx.x % 32 == 0) barrier_arrive(L::order(smem, consumer ^ 1));
       });
     }
-    if constexpr (C::PINGPONG) ring.skip(p.k_blocks);
+    if constexpr (C::PINGPONG) ring.skip(tiles.k_blocks_of(t + step));
     if (!split.join(acc)) continue;
     drain(acc, epilogue, piece);
     split.release();
   }
-  if (p.tiles == 0 && consumer == 0 && blockIdx.x == 0) epilogue.clear();
+  if (consumer == 0 && ((C::GROUPS > 0 && !C::DEPTH_GROUPS) || (count == 0 && blockIdx.x == 0)))
+    epilogue.clear({.scratch = smem + L::SCRATCH});
   split.finish();
   drain.finish();
 }

@@ -12,6 +12,7 @@ namespace vg {
 ///   BARRIERS                   full[STAGES], empty[STAGES], order[2], landed[CONSUMERS], read[CONSUMERS]
 ///   LOADED                     more of them: loaded[CONSUMERS][STORE_BUFFERS]
 ///   SCRATCH                    CONSUMERS x words of the reductions and of operands along n
+///   GROUP_TABLE                first rows and tiles before GROUPS + 1 groups, a word a warp
 template <class C>
 struct Layout {
   static constexpr int LINE = 128;  // bytes; one k-block of a row, or 64 elements along MN
@@ -45,9 +46,10 @@ struct Layout {
   static constexpr int SCRATCH = LOADED + 8 * LOADED_BARRIERS;
   static constexpr int SCRATCH_BYTES =
       4 * ((C::COLUMN_REDUCTIONS * 4 + C::VECTORS) * C::BLOCK_N + 8 * C::REDUCTIONS);  // a consumer
-  static constexpr int SMEM_BYTES = SCRATCH + C::CONSUMERS * SCRATCH_BYTES;
-
   static constexpr int THREADS = 128 * (C::CONSUMERS + 1);
+  static constexpr int GROUP_TABLE = SCRATCH + C::CONSUMERS * SCRATCH_BYTES;
+  static constexpr int SMEM_BYTES = GROUP_TABLE + (C::GROUPS > 0 ? 4 * (2 * (C::GROUPS + 1) + THREADS / 32) : 0);
+
   static constexpr bool A_COPIED = C::A_PIECE != 0, B_COPIED = C::B_PIECE != 0;  // by threads, not by the copy engine
   static constexpr bool ANY_COPIED = A_COPIED || B_COPIED, ANY_TMA = !A_COPIED || !B_COPIED;
   static constexpr int FULL_ARRIVALS = (ANY_TMA ? 1 : 0) + (ANY_COPIED || C::SCALED ? 4 : 0);

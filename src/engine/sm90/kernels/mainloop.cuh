@@ -6,9 +6,10 @@ namespace vg {
 
 /// The same with each k-block summed apart and added in fp32: what the tensor cores keep of an fp8 sum is 14 bits of its largest
 /// term. One set of temporaries, WIDTH columns at a time, and no product in flight while it is added: the other consumer's are.
-template <class C, class Wgmma, class OnBlock>
+template <class C, class Wgmma, class OnStage, class OnBlock>
 VG_DEVICE void multiply_tile_promoted(float (&acc)[C::GEMMS][Layout<C>::M_BLOCKS][C::BLOCK_N / 2], uint32 smem,
-                                      Ring<C::STAGES>& ring, int k_blocks, int first_row_block, OnBlock on_block) {
+                                      Ring<C::STAGES>& ring, int k_blocks, int first_row_block, OnStage on_stage,
+                                      OnBlock on_block) {
   using L = Layout<C>;
   constexpr int PARTS = C::BLOCK_N / Wgmma::WIDTH, PRODUCTS = C::GEMMS * L::M_BLOCKS * PARTS, REGISTERS = Wgmma::WIDTH / 2;
 #pragma unroll
@@ -18,6 +19,7 @@ VG_DEVICE void multiply_tile_promoted(float (&acc)[C::GEMMS][Layout<C>::M_BLOCKS
     on_block(k_block);
     barrier_wait(L::full(smem, ring.stage), ring.phase);
     const uint32 stage = smem + ring.stage * L::STAGE_BYTES;
+    on_stage(stage, k_block);
 #pragma unroll
     for (int product = 0; product < PRODUCTS; ++product) {
       const int part = product % PARTS, i = product / PARTS % L::M_BLOCKS, g = product / PARTS / L::M_BLOCKS;
@@ -87,16 +89,19 @@ VG_DEVICE void multiply_tile_scaled(float (&acc)[C::GEMMS][Layout<C>::M_BLOCKS][
 ///   acc   of each product M_BLOCKS row blocks of 64 by BLOCK_N; register i of thread t (w = t / 32, l = t % 32) holds
 ///         row 16w + l/4 + 8(i/2 % 2), column 8(i/4) + 2(l % 4) + i%2
 /// The newest stage stays in flight: stage s is released once the products of stage s + 1 have been issued and those of s are
-/// done. `on_block` runs when the products of a k-block have been issued, `on_issued` when all have.
-template <class C, class Wgmma, class OnBlock, class OnIssued>
+/// done. `on_stage` runs when a stage is there, `on_block` when the products of a k-block have been issued, `on_issued` when all
+/// have.
+template <class C, class Wgmma, class OnStage, class OnBlock, class OnIssued>
 VG_DEVICE void multiply_tile(typename Wgmma::Accumulator (&acc)[C::GEMMS][Layout<C>::M_BLOCKS][C::BLOCK_N / 2], uint32 smem,
-                             Ring<C::STAGES>& ring, int k_blocks, int first_row_block, OnBlock on_block, OnIssued on_issued) {
+                             Ring<C::STAGES>& ring, int k_blocks, int first_row_block, OnStage on_stage, OnBlock on_block,
+                             OnIssued on_issued) {
   using L = Layout<C>;
   const bool arriving = threadIdx.x % 32 == 0;
   int previous = 0;
   for (int k_block = 0; k_block < k_blocks; ++k_block) {
     barrier_wait(L::full(smem, ring.stage), ring.phase);  // acquires what the copy engine wrote
     const uint32 stage = smem + ring.stage * L::STAGE_BYTES;
+    on_stage(stage, k_block);
 #pragma unroll
     for (int g = 0; g < C::GEMMS; ++g) {
       const uint32 a = stage + C::gemm_a(g) * L::A_BYTES + first_row_block * 8192,

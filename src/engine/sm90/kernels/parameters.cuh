@@ -27,8 +27,12 @@ struct alignas(64) Parameters {
   int swap_raster;                       // 1: groups run along n
   uint32 tiles, full_groups;             // groups of raster_group tiles of the fast dimension
   Divisor tiles_of_batch, tiles_of_group, group, last_group;
-  int k_first;      // coordinate of the first k: beyond the maps when K = 0, so that every box is zeros and nothing is read
-  int stage_bytes;  // that the copy engine brings into a stage: boxes are no taller than the operand
+  int k_first;          // coordinate of the first k: beyond the maps when K = 0, so that every box is zeros and nothing is read
+  int stage_bytes;      // that the copy engine brings into a stage: boxes are no taller than the operand
+  const void* offsets;  // of groups; without groups this and what follows mean nothing
+  int64 offset_stride;  // elements
+  void* faults;         // words of host memory, one for each kind of data that did not fit
+  int groups, experts, tiles_n;
 };
 
 static_assert(sizeof(TensorMap) == 128 && sizeof(View) == 32 && sizeof(Divisor) == 12);

@@ -126,7 +126,7 @@ VG_DEVICE void store_output(const Aux& out, const Lane (&v)[8], const Parameters
     for (int i = 0; i < 8; i += 2) {
       const int down = i / 4, across = i / 2 % 2, x = 2 * down + 4 * across;
       if (down != 0 && across == 0) to += 8 * T::BYTES * out.row_stride;
-      if (row + 8 * down >= p.m) continue;
+      if (row + 8 * down >= at.end) continue;
       if (col + 8 * across + 1 < p.n) {
         T::store_pair(to + 8 * across * T::BYTES, v[x], v[x + 1]);
       } else if (col + 8 * across < p.n) {
@@ -139,7 +139,7 @@ VG_DEVICE void store_output(const Aux& out, const Lane (&v)[8], const Parameters
   for (int order = 0; order < 8; ++order) {
     const int i = order % 2 + order / 2 % 2 * 4 + order / 4 * 2;
     if (i == 2) to += 8 * T::BYTES * out.row_stride;
-    if (row + i / 2 % 2 * 8 < p.m && col + i / 4 * 8 + i % 2 < p.n)
+    if (row + i / 2 % 2 * 8 < at.end && col + i / 4 * 8 + i % 2 < p.n)
       T::store(to + (i / 4 * 8 + i % 2) * T::BYTES * out.col_stride, v[i]);
   }
 }

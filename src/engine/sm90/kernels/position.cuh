@@ -14,9 +14,10 @@ struct Place {
 ///   x[2] x[3] at (row + 8, col) (row + 8, col + 1)     x[6] x[7] the same at (row + 8, col + 8)
 /// Rows and columns may lie outside D: such values are computed and not stored.
 struct Position {
-  int batch, row, col;
+  int batch, row, col;   // batch: of operands; the group where there are groups
   int block, unit;       // of the consumer's part of the tile: row block and column / 16
   Place place, further;  // in the chunk of D, and in that of the first further output; the others follow FURTHER_BUFFERS apart
+  int end;               // the row behind the last that is stored: of D, or of a group
 };
 
 /// The part of a tile that one consumer drains, and its place among all parts.
@@ -26,6 +27,8 @@ struct TilePiece {
   int consumer;
   uint32 scratch;  // shared memory of this consumer: COLUMN_REDUCTIONS x 4 x BLOCK_N words, then 8 for each reduction, then
                    // VECTORS x BLOCK_N for operands that vary along n
+  int end;         // see Position
+  int d_batch;     // of D and what is stored like it, where `batch` is a group
 };
 
 }  // namespace vg

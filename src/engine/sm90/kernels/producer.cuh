@@ -1,7 +1,7 @@
 #pragma once
+#include "group_scheduler.cuh"
 #include "load.cuh"
 #include "scales.cuh"
-#include "tile_scheduler.cuh"
 
 namespace vg {
 
@@ -24,14 +24,15 @@ class ScaleLoader {
 
  public:
   template <class Prologues>
-  VG_DEVICE void read(const Prologues& prologues, const Parameters& p, int m, int n, int k_block, int batch) {
+  VG_DEVICE void read(const Prologues& prologues, const Parameters& p, const Tile& tile, int k_block) {
     const int thread = static_cast<int>(threadIdx.x), blocks = (p.k + 31) / 32;
+    const int m = tile.row, n = tile.n * C::BLOCK_N;
 #pragma unroll
     for (int i = 0; i < C::A_COUNT * A_WORDS; ++i)
-      a_[i] = prologues.scales_a(i / A_WORDS, m + i % A_WORDS * 128 + thread, 4 * k_block, batch, blocks, p);
+      a_[i] = prologues.scales_a(i / A_WORDS, m + i % A_WORDS * 128 + thread, 4 * k_block, tile.a_batch, blocks, p);
 #pragma unroll
     for (int i = 0; i < C::B_COUNT * B_WORDS; ++i)
-      b_[i] = prologues.scales_b(i / B_WORDS, n + i % B_WORDS * 128 + thread, 4 * k_block, batch, blocks, p);
+      b_[i] = prologues.scales_b(i / B_WORDS, n + i % B_WORDS * 128 + thread, 4 * k_block, tile.b_batch, blocks, p);
   }
   VG_DEVICE void write(uint32 stage) const {
     const int thread = static_cast<int>(threadIdx.x);
@@ -65,7 +66,7 @@ struct LoaderOf<true, C, Prologue, LINES, K_MAJOR, TURNED, PIECE, BUDGET> {
 /// The producer warpgroup: fills stages in the order in which consumers read them. With maps alone one lane comes here; with a
 /// copied operand or scales all 128 threads do.
 template <class C, class Prologues, class Arguments>
-VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint32 smem) {
+VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint8* memory, uint32 smem) {
   using L = Layout<C>;
   // Registers for loads in flight, of all matrices together.
   constexpr int BUDGET = 32 / ((L::A_COPIED ? C::A_COUNT : 0) + (L::B_COPIED ? C::B_COUNT : 0) + (L::ANY_COPIED ? 0 : 1));
@@ -75,28 +76,26 @@ VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint32 s
   Ring<C::STAGES> ring;
   if (C::PROGRAMMATIC) wait_for_previous_kernel();
   const Prologues prologues(arguments);
-  const uint32 step = gridDim.x / C::SPLIT;
+  Tiles<C> tiles(p, memory);
+  const uint32 step = gridDim.x / C::SPLIT, count = tiles.count();
   const int first_block = C::SPLIT == 1 ? 0 : static_cast<int>(cluster_rank()) * p.k_blocks;
-  const int first = p.k_first + first_block * L::BLOCK_K;
-  [[maybe_unused]]
-  typename LoaderOf<L::A_COPIED, C, PrologueA, L::A_LINES, C::A_K_MAJOR, C::A_TURNED, C::A_PIECE, BUDGET>::Type
+  [[maybe_unused]] typename LoaderOf<L::A_COPIED, C, PrologueA, L::A_LINES, C::A_K_MAJOR, C::A_TURNED, C::A_PIECE, BUDGET>::Type
       a_loader[C::A_COUNT];
-  [[maybe_unused]]
-  typename LoaderOf<L::B_COPIED, C, PrologueB, L::B_LINES, C::B_K_MAJOR, C::B_TURNED, C::B_PIECE, BUDGET>::Type
+  [[maybe_unused]] typename LoaderOf<L::B_COPIED, C, PrologueB, L::B_LINES, C::B_K_MAJOR, C::B_TURNED, C::B_PIECE, BUDGET>::Type
       b_loader[C::B_COUNT];
-  for (uint32 t = blockIdx.x / C::SPLIT; t < p.tiles; t += step) {
-    const Tile tile = tile_at(p, t);
-    const int m = tile.m * C::BLOCK_M, n = tile.n * C::BLOCK_N;
+  for (uint32 t = blockIdx.x / C::SPLIT; t < count; t += step) {
+    const Tile tile = tiles.at(t);
+    const int m = tile.row, n = tile.n * C::BLOCK_N, first = tile.k + first_block * L::BLOCK_K;
     // The part of a k-block; none behind the last.
     const auto a_source = [&](int i, int k_block) {
-      const bool in = k_block < p.k_blocks;
-      return Source{p.a_view[i], m, first + k_block * L::BLOCK_K, tile.batch, in ? p.m : 0, in ? p.k : 0};
+      const bool in = k_block < tile.k_blocks;
+      return Source{p.a_view[i], m, first + k_block * L::BLOCK_K, tile.a_batch, in ? p.m : 0, in ? tile.k_end : 0};
     };
     const auto b_source = [&](int i, int k_block) {
-      const bool in = k_block < p.k_blocks;
-      return Source{p.b_view[i], n, first + k_block * L::BLOCK_K, tile.batch, in ? p.n : 0, in ? p.k : 0};
+      const bool in = k_block < tile.k_blocks;
+      return Source{p.b_view[i], n, first + k_block * L::BLOCK_K, tile.b_batch, in ? p.n : 0, in ? tile.k_end : 0};
     };
-    if (C::PROGRAMMATIC && t + step >= p.tiles) let_next_kernel_start();
+    if (C::PROGRAMMATIC && t + step >= count) let_next_kernel_start();
     if constexpr (L::A_COPIED) {
 #pragma unroll
       for (int i = 0; i < C::A_COUNT; ++i) a_loader[i].begin(a_source(i, 0));
@@ -105,18 +104,18 @@ VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint32 s
 #pragma unroll
       for (int i = 0; i < C::B_COUNT; ++i) b_loader[i].begin(b_source(i, 0));
     }
-    for (int k_block = 0; k_block < p.k_blocks; ++k_block, ring.next()) {
+    for (int k_block = 0; k_block < tile.k_blocks; ++k_block, ring.next()) {
       const uint32 full = L::full(smem, ring.stage), a = smem + ring.stage * L::STAGE_BYTES, b = a + L::ALL_A_BYTES;
       const int k = first + k_block * L::BLOCK_K;
       [[maybe_unused]] ScaleLoader<C> scales;
-      if constexpr (C::SCALED) scales.read(prologues, p, m, n, first_block + k_block, tile.batch);
+      if constexpr (C::SCALED) scales.read(prologues, p, tile, first_block + k_block);
       barrier_wait(L::empty(smem, ring.stage), ring.phase ^ 1);
       if (L::ANY_TMA && (leader || !(L::ANY_COPIED || C::SCALED))) {
         barrier_arrive_expect(full, static_cast<uint32>(p.stage_bytes));
         for (int i = 0; i < (L::A_COPIED ? 0 : C::A_COUNT); ++i)
-          load_by_map<C, L::A_LINES, C::A_K_MAJOR>(a + i * L::A_BYTES, &p.a[i], full, m, k, tile.batch * p.a_batch_step[i]);
+          load_by_map<C, L::A_LINES, C::A_K_MAJOR>(a + i * L::A_BYTES, &p.a[i], full, m, k, tile.a_batch * p.a_batch_step[i]);
         for (int i = 0; i < (L::B_COPIED ? 0 : C::B_COUNT); ++i)
-          load_by_map<C, L::B_LINES, C::B_K_MAJOR>(b + i * L::B_BYTES, &p.b[i], full, n, k, tile.batch * p.b_batch_step[i]);
+          load_by_map<C, L::B_LINES, C::B_K_MAJOR>(b + i * L::B_BYTES, &p.b[i], full, n, k, tile.b_batch * p.b_batch_step[i]);
       }
       if constexpr (L::ANY_COPIED || C::SCALED) {
         if constexpr (L::A_COPIED) {

@@ -54,6 +54,16 @@ template <int ID>
 VG_DEVICE void warpgroup_sync() {
   asm volatile("bar.sync %0, 128;" ::"n"(ID) : "memory");
 }
+/// Barrier of one consumer warpgroup.
+VG_DEVICE void consumer_sync(int consumer) {
+  if (consumer == 0) {
+    warpgroup_sync<1>();
+  } else if (consumer == 1) {
+    warpgroup_sync<2>();
+  } else {
+    warpgroup_sync<3>();
+  }
+}
 
 // ---- clusters ----------------------------------------------------------------------------------------------------------
 

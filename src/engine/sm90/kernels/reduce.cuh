@@ -19,12 +19,14 @@ struct Reduction {
 
 // What a mode does; NaN goes through all of them.
 struct Add {
+  static constexpr bool COUNTS = false;  // how many elements became one
   VG_DEVICE static float identity() { return 0.0f; }
   VG_DEVICE static float element(float x) { return x; }
   VG_DEVICE static float join(float a, float b) { return a + b; }
   VG_DEVICE static float finish(float v, float) { return v; }
 };
 struct Avg : Add {
+  static constexpr bool COUNTS = true;
   VG_DEVICE static float finish(float v, float count) { return count > 0.0f ? v / count : v; }
 };
 struct Norm1 : Add {
@@ -64,11 +66,11 @@ VG_DEVICE void elements_of(float (&x)[8], const float (&v)[8], const Parameters&
   for (int i = 0; i < 8; ++i) x[i] = Mode::element(v[i]);
   // Most units lie inside, as the whole warpgroup sees.
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
-  const bool rows = !ROWS || at.row - 16 * warp - lane / 4 + 64 <= p.m, cols = !COLS || at.col - lane % 4 * 2 + 16 <= p.n;
+  const bool rows = !ROWS || at.row - 16 * warp - lane / 4 + 64 <= at.end, cols = !COLS || at.col - lane % 4 * 2 + 16 <= p.n;
   if (rows && cols) return;
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
-    const bool in = (!ROWS || at.row + 8 * (i / 2 % 2) < p.m) && (!COLS || at.col + 8 * (i / 4) + i % 2 < p.n);
+    const bool in = (!ROWS || at.row + 8 * (i / 2 % 2) < at.end) && (!COLS || at.col + 8 * (i / 4) + i % 2 < p.n);
     x[i] = in ? x[i] : Mode::identity();
   }
 }
@@ -134,15 +136,39 @@ VG_DEVICE void fold_columns(uint32 scratch, const float (&columns)[ALL], int blo
   }
 }
 
-/// The group of a piece, its rank in it, and how many arrive there.
+/// What GroupTable holds, by the scratch memory of a consumer.
+template <class C>
+struct GroupRows {
+  using L = Layout<C>;
+  uint32 table;
+  VG_DEVICE explicit GroupRows(const TilePiece& t)
+      : table(t.scratch - t.consumer * L::SCRATCH_BYTES + (L::GROUP_TABLE - L::SCRATCH)) {}
+  VG_DEVICE int first(int g) const { return __float_as_int(load_float(table + 4 * g)); }
+  VG_DEVICE int tiles(int g) const { return __float_as_int(load_float(table + 4 * (C::GROUPS + 1 + g))); }
+};
+
+/// The pieces whose partial results become one: their number, the rank of a piece among them, how many there are, and which
+/// partial result of all is their first.
 struct Group {
   int group, rank, arrivals;
+  int64 first;
 };
 template <class C, bool ROWS, bool COLS, bool BATCHES>
 VG_DEVICE Group group_of(const Parameters& p, const TilePiece& t) {
   constexpr int SHARES = C::PINGPONG ? 1 : C::CONSUMERS;
   const int pieces_m = (p.m + C::BLOCK_M - 1) / C::BLOCK_M * SHARES, pieces_n = (p.n + C::BLOCK_N - 1) / C::BLOCK_N;
-  Group g{0, 0, 1};
+  if constexpr (C::GROUPS > 0 && !C::DEPTH_GROUPS) {
+    // Pieces of rows are counted over all groups of rows.
+    const GroupRows<C> rows(t);
+    const int first = rows.tiles(t.batch) / p.tiles_n * SHARES, own = rows.tiles(t.batch + 1) / p.tiles_n * SHARES - first;
+    if (!ROWS) return {first + t.m, t.n, pieces_n, int64{first + t.m} * pieces_n};
+    const int m = BATCHES ? first + t.m : t.m, all = BATCHES ? rows.tiles(p.groups) / p.tiles_n * SHARES : own;
+    const int group = BATCHES ? 0 : t.batch;
+    const int64 base = BATCHES ? 0 : int64{first} * pieces_n;
+    if (COLS) return {group, m * pieces_n + t.n, all * pieces_n, base};
+    return {group * pieces_n + t.n, m, all, base + int64{t.n} * all};
+  }
+  Group g{0, 0, 1, 0};
   const auto axis = [&](bool over, int at, int extent) {
     if (over) {
       g.rank = g.rank * extent + at;
@@ -154,6 +180,7 @@ VG_DEVICE Group group_of(const Parameters& p, const TilePiece& t) {
   axis(BATCHES, t.batch, p.batches);
   axis(ROWS, t.m, pieces_m);
   axis(COLS, t.n, pieces_n);
+  g.first = int64{g.group} * g.arrivals;
   return g;
 }
 
@@ -162,9 +189,7 @@ template <class C, class Mode, bool ROWS, bool COLS, bool BATCHES>
 struct Reducer {
   static constexpr int LENGTH = ROWS ? (COLS ? 1 : C::BLOCK_N) : C::BLOCK_M / (C::PINGPONG ? 1 : C::CONSUMERS);
 
-  VG_DEVICE static float* partial(const Reduction& r, const Group& g) {
-    return r.partials + (static_cast<int64>(g.group) * g.arrivals + g.rank) * LENGTH;
-  }
+  VG_DEVICE static float* partial(const Reduction& r, const Group& g) { return r.partials + (g.first + g.rank) * LENGTH; }
 
   /// The rows of one block of 64 to memory.
   VG_DEVICE static void store_rows(const Reduction& r, const Parameters& p, const TilePiece& t, int block,
@@ -206,9 +231,9 @@ struct Reducer {
     fence_gpu();
     return last;
   }
-  VG_DEVICE static void write(const Reduction& r, int batch, int row, int col, float x) {
+  VG_DEVICE static void write(const Reduction& r, float count, int batch, int row, int col, float x) {
     r.out[(BATCHES ? 0 : batch * r.batch_stride) + (ROWS ? 0 : row * r.row_stride) + (COLS ? 0 : col * r.col_stride)] =
-        Mode::finish(x, r.count);
+        Mode::finish(x, count);
   }
   /// `count` partials in order, `step` apart. Loads go eight at a time: one by one each waits for the one before.
   VG_DEVICE static float joined(const float* from, int step, int count) {
@@ -223,30 +248,52 @@ struct Reducer {
     }
     return x;
   }
+  VG_DEVICE static float count_of(const Reduction& r, const Parameters& p, const TilePiece& t) {
+    if constexpr (Mode::COUNTS && ROWS && C::GROUPS > 0 && !C::DEPTH_GROUPS) {
+      const GroupRows<C> rows(t);
+      const int all = BATCHES ? rows.first(p.groups) - rows.first(0) : rows.first(t.batch + 1) - rows.first(t.batch);
+      return static_cast<float>(all) * (COLS ? static_cast<float>(p.n) : 1.0f);
+    }
+    return r.count;
+  }
   /// By the warpgroup of the last piece.
   VG_DEVICE static void finish(const Reduction& r, const Parameters& p, const TilePiece& t, uint32 words) {
     const Group g = group_of<C, ROWS, COLS, BATCHES>(p, t);
-    const float* from = r.partials + static_cast<int64>(g.group) * g.arrivals * LENGTH;
+    const float* from = r.partials + g.first * LENGTH;
+    const float count = count_of(r, p, t);
     const int thread = static_cast<int>(threadIdx.x) % 128;
     if constexpr (ROWS && COLS) {
       float x = joined(from + thread, 128, (g.arrivals - thread + 127) / 128);
       fold_warp(x, words);
       consumer_sync(t.consumer);
-      if (thread == 0) write(r, t.batch, 0, 0, folded(words));
+      if (thread == 0) write(r, count, t.batch, 0, 0, folded(words));
     } else {
       for (int e = thread; e < LENGTH; e += 128) {
         const float x = joined(from + e, LENGTH, g.arrivals);
         const int at = (ROWS ? t.col : t.row) + e;
-        if (at < (ROWS ? p.n : p.m)) write(r, t.batch, at, at, x);
+        if (at < (ROWS ? p.n : t.end)) write(r, count, t.batch, at, at, x);
       }
     }
   }
-  /// All of the output where D has no element.
-  VG_DEVICE static void clear(const Reduction& r, const Parameters& p) {
+  /// By a warpgroup of each block: what no piece writes, since a group has no row.
+  VG_DEVICE static void clear_empty(const Reduction& r, const Parameters& p, const GroupRows<C>& rows) {
+    if constexpr (!ROWS) return;
+    const int cols = COLS ? 1 : p.n, groups = BATCHES ? 1 : p.groups;
+    for (int g = static_cast<int>(blockIdx.x); g < groups; g += static_cast<int>(gridDim.x)) {
+      if (rows.tiles(BATCHES ? p.groups : g + 1) != (BATCHES ? 0 : rows.tiles(g))) continue;
+      for (int c = static_cast<int>(threadIdx.x) % 128; c < cols; c += 128) write(r, 0.0f, g, 0, c, Mode::identity());
+    }
+  }
+  /// All of the output where D has no element, by block 0.
+  VG_DEVICE static void clear(const Reduction& r, const Parameters& p, [[maybe_unused]] const TilePiece& t) {
+    if constexpr (C::GROUPS > 0 && !C::DEPTH_GROUPS) {
+      clear_empty(r, p, GroupRows<C>(t));
+      return;
+    }
     const int rows = ROWS ? 1 : p.m, cols = COLS ? 1 : p.n, batches = BATCHES ? 1 : p.batches;
     const int64 all = static_cast<int64>(batches) * rows * cols;
     for (int64 i = threadIdx.x % 128; i < all; i += 128)
-      write(r, static_cast<int>(i / cols / rows), static_cast<int>(i / cols % rows), static_cast<int>(i % cols),
+      write(r, r.count, static_cast<int>(i / cols / rows), static_cast<int>(i / cols % rows), static_cast<int>(i % cols),
             Mode::identity());
   }
 };

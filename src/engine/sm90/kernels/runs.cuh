@@ -64,7 +64,7 @@ class RunDrain {
         asm volatile("" : "+f"(x[i / 8][i % 8]));  // nothing of a unit is computed ahead of it
       }
       const Place place{slot, 0, 16 * u};
-      epilogue.unit(x, {batch, row + 16 * warp + lane / 4, 16 * u + lane % 4 * 2, block, 2 * j + u, place, place});
+      epilogue.unit(x, {batch, row + 16 * warp + lane / 4, 16 * u + lane % 4 * 2, block, 2 * j + u, place, place, p_.m});
     }
   }
 

@@ -4,7 +4,10 @@
 namespace vg {
 
 struct Tile {
-  int m, n, batch;  // in tiles
+  int m, n, batch;       // in tiles; with groups m counts from the group's first row, and batch is the group
+  int row = 0, end = 0;  // first row in A and D, and the row behind the last that it may write
+  int a_batch = 0, b_batch = 0, d_batch = 0;
+  int k = 0, k_end = 0, k_blocks = 0;  // the part of the depth that it sums
 };
 
 /// Tile number t in the order in which blocks take them: batches outermost, then groups of tiles of the fast dimension, so that

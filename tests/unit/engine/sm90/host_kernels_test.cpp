@@ -55,7 +55,7 @@ class Drawn {
         for (int col = 0; col < n; col += 16)
           for (int t = 0; t < 128; ++t) {
             threadIdx.x = static_cast<unsigned>(t);
-            f(Position{batch, row + 16 * (t / 32) + t % 32 / 4, col + t % 4 * 2, row / 64, col / 16, {}, {}});
+            f(Position{batch, row + 16 * (t / 32) + t % 32 / 4, col + t % 4 * 2, row / 64, col / 16, {}, {}, m});
           }
   }
 
@@ -99,7 +99,7 @@ int wrong_loads() {
   for (int batch = 0; batch < 2; ++batch)
     for (unsigned t = 0; t < 128; ++t) {
       threadIdx.x = t;
-      const TilePiece tile{batch, 0, 0, 0, 0, 0, 0};
+      const TilePiece tile{batch, 0, 0, 0, 0, 0, 0, d.m, batch};
       const auto b = static_cast<std::size_t>(batch);
       if (COLS && !ROWS) row[b][t].load(d.aux, p, tile);
       if (COLS && !ROWS) row[b][t].keep(kWords + static_cast<uint32>(batch) * 4 * kTile);

@@ -1,0 +1,205 @@
+#pragma once
+#include "layout.cuh"
+#include "tile_scheduler.cuh"
+
+namespace vg {
+
+/// One running value a thread, joined over all threads before it: what those of lower rank hold together.
+template <int WARPS, class Join>
+VG_DEVICE int joined_before(int x, int identity, int* totals, Join join) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+#pragma unroll
+  for (int lanes = 1; lanes < 32; lanes *= 2) {
+    const int below = __shfl_up_sync(0xffffffffu, x, lanes);
+    if (lane >= lanes) x = join(below, x);
+  }
+  if (lane == 31) totals[warp] = x;
+  const int own = __shfl_up_sync(0xffffffffu, x, 1);
+  __syncthreads();
+  int before = identity;
+  for (int w = 0; w < WARPS; ++w)
+    if (w < warp) before = join(before, totals[w]);
+  __syncthreads();
+  return lane == 0 ? before : join(before, own);
+}
+
+/// What memory says of the groups, in shared memory: the first row of each, behind them the end of the last; and the tiles before
+/// each, behind them all tiles.
+template <class C>
+struct GroupTable {
+  int* begin;
+  int* before;
+  VG_DEVICE explicit GroupTable(uint8* memory)
+      : begin(reinterpret_cast<int*>(memory + Layout<C>::GROUP_TABLE)), before(begin + C::GROUPS + 1) {}
+
+  /// By all threads of the block. Bounds that fall or leave the rows are held to the greatest until there and to the rows, and
+  /// block 0 tells the host.
+  VG_DEVICE void read(const Parameters& p) const {
+    constexpr int THREADS = Layout<C>::THREADS, OWN = (C::GROUPS + THREADS - 1) / THREADS;
+    int* totals = before + C::GROUPS + 1;
+    const int first = static_cast<int>(threadIdx.x) * OWN, most_rows = C::DEPTH_GROUPS ? p.k : p.m;
+    int64 given[OWN];
+    int bound[OWN], most = 0;
+#pragma unroll
+    for (int i = 0; i < OWN; ++i) {
+      const int64 at = (first + i) * p.offset_stride;
+      given[i] = first + i >= p.groups ? 0
+                 : C::OFFSETS_WIDE     ? static_cast<const int64*>(p.offsets)[at]
+                                       : int64{static_cast<const int*>(p.offsets)[at]};
+    }
+#pragma unroll
+    for (int i = 0; i < OWN; ++i) {
+      const int held = given[i] < 0 ? 0 : given[i] > most_rows ? most_rows : static_cast<int>(given[i]);
+      bound[i] = most = held > most ? held : most;
+    }
+    const int low = joined_before<THREADS / 32>(most, 0, totals, [](int a, int b) { return a > b ? a : b; });
+    bool fits = true;
+#pragma unroll
+    for (int i = 0; i < OWN; ++i) {
+      bound[i] = bound[i] > low ? bound[i] : low;
+      if (first + i >= p.groups) continue;
+      fits = fits && given[i] >= (i == 0 ? low : bound[i - 1]) && given[i] <= most_rows;
+      begin[first + i + (C::OFFSETS_END ? 1 : 0)] = bound[i];
+    }
+    if (threadIdx.x == 0) begin[C::OFFSETS_END ? 0 : p.groups] = C::OFFSETS_END ? 0 : most_rows;
+    if (!fits && blockIdx.x == 0) *static_cast<volatile uint32*>(p.faults) = 1;
+    __syncthreads();
+    int tiles[OWN], sum = 0;
+#pragma unroll
+    for (int i = 0; i < OWN; ++i) {
+      const int g = first + i, rows = g < p.groups ? begin[g + 1] - begin[g] : 0;
+      tiles[i] = !C::DEPTH_GROUPS                                 ? (rows + C::BLOCK_M - 1) / C::BLOCK_M * p.tiles_n
+                 : g >= p.groups || (C::ACCUMULATES && rows == 0) ? 0  // nothing is added to what is there
+                                                                  : static_cast<int>(p.tiles_of_batch.value);
+      sum += tiles[i];
+    }
+    int at = joined_before<THREADS / 32>(sum, 0, totals, [](int a, int b) { return a + b; });
+#pragma unroll
+    for (int i = 0; i < OWN; ++i) {
+      if (first + i <= p.groups) before[first + i] = at;
+      at += tiles[i];
+    }
+    if (threadIdx.x == THREADS - 1 && p.groups == THREADS * OWN) before[p.groups] = at;
+    __syncthreads();
+  }
+};
+
+/// The tiles of a block where rows, or the depth, are those of groups: group after group, and within one as tile_at has them.
+/// Each who asks walks on from the group that he was at.
+template <class C>
+class GroupTiles {
+ public:
+  VG_DEVICE GroupTiles(const Parameters& p, uint8* memory) : p_(p), table_(memory) {}
+  VG_DEVICE uint32 count() const { return static_cast<uint32>(table_.before[p_.groups]); }
+
+  /// t does not fall from call to call.
+  VG_DEVICE Tile at(uint32 t) {
+    const int tile = static_cast<int>(t);
+    if (tile >= table_.before[group_ + 1]) {
+      int high = p_.groups;
+      ++group_;
+      while (high - group_ > 1) {
+        const int middle = (group_ + high) / 2;
+        (table_.before[middle] <= tile ? group_ : high) = middle;
+      }
+    }
+    const int first = table_.begin[group_], end = table_.begin[group_ + 1];
+    if constexpr (C::DEPTH_GROUPS) {
+      Tile to = tile_at(p_, t - static_cast<uint32>(table_.before[group_]));
+      to.row = to.m * C::BLOCK_M;
+      to.end = p_.m;
+      to.batch = to.d_batch = group_;
+      to.k = p_.k == 0 ? p_.k_first : first;
+      to.k_end = end;
+      to.k_blocks = end == first ? 1 : (end - first + Layout<C>::BLOCK_K - 1) / Layout<C>::BLOCK_K;
+      return to;
+    }
+    const uint32 tiles_m = static_cast<uint32>((end - first + C::BLOCK_M - 1) / C::BLOCK_M);
+    const uint32 in_group = t - static_cast<uint32>(table_.before[group_]);
+    const uint32 strip = divide(in_group, p_.tiles_of_group), in_strip = in_group - strip * p_.tiles_of_group.value;
+    const uint32 left = tiles_m - strip * p_.group.value, width = left < p_.group.value ? left : p_.group.value;
+    const uint32 n = in_strip / width, m = strip * p_.group.value + in_strip - n * width;
+    Tile to{static_cast<int>(m), static_cast<int>(n), group_};
+    to.row = first + to.m * C::BLOCK_M;
+    to.end = end;
+    to.a_batch = to.d_batch = 0;
+    to.b_batch = group_ % p_.experts;
+    to.k = p_.k_first;
+    to.k_end = p_.k;
+    to.k_blocks = p_.k_blocks;
+    return to;
+  }
+  /// Of a tile that another consumer computes; none where there is no such tile.
+  VG_DEVICE int k_blocks_of(uint32 t) {
+    if constexpr (C::DEPTH_GROUPS) return t < count() ? at(t).k_blocks : 0;
+    return p_.k_blocks;
+  }
+
+  /// Zeros over what a stage has behind the end of a group: rows of another, and 0 times an infinity of its would not be 0. By a
+  /// consumer, on what it reads: lines of k that others clear as well.
+  VG_DEVICE static void cut(uint32 stage, int first_row_block, int k_left, int consumer) {
+    using L = Layout<C>;
+    if (k_left >= L::BLOCK_K) return;
+    const int first = k_left > 0 ? k_left * 8 : 0;
+    const auto clear = [&](uint32 block) {
+      for (int i = first + static_cast<int>(threadIdx.x) % 128; i < 512; i += 128) store_shared(block + 16 * i, Piece<16>{});
+    };
+    for (int i = 0; i < (L::A_COPIED ? 0 : C::A_COUNT); ++i)
+      for (int block = 0; block < L::M_BLOCKS; ++block) clear(stage + i * L::A_BYTES + (first_row_block + block) * 8192);
+    for (int i = 0; i < (L::B_COPIED ? 0 : C::B_COUNT); ++i)
+      for (int block = 0; block < L::B_LINES / 64; ++block) clear(stage + L::ALL_A_BYTES + i * L::B_BYTES + block * 8192);
+    fence_async_proxy();
+    consumer_sync(consumer);
+  }
+
+  /// +0 into the rows of D that no group owns, by the consumers of all blocks.
+  VG_DEVICE void fill_unowned() const {
+    const int last = table_.begin[p_.groups], ahead = table_.begin[0], rows = ahead + p_.m - last;
+    constexpr int THREADS = 128 * C::CONSUMERS;
+    for (int i = static_cast<int>(blockIdx.x); i < rows; i += static_cast<int>(gridDim.x)) {
+      const int64 row = i < ahead ? i : last + i - ahead;
+      auto* to = static_cast<Piece<C::Output::BYTES>*>(p_.d_view.address) + row * p_.d_view.outer_stride;
+      for (int64 n = static_cast<int>(threadIdx.x) - 128; n < p_.n; n += THREADS) to[n * p_.d_view.inner_stride] = {};
+    }
+  }
+
+ private:
+  const Parameters& p_;
+  GroupTable<C> table_;
+  int group_ = 0;
+};
+
+/// The tiles of whole matrices.
+template <class C>
+class WholeTiles {
+ public:
+  VG_DEVICE WholeTiles(const Parameters& p, uint8*) : p_(p) {}
+  VG_DEVICE uint32 count() const { return p_.tiles; }
+  VG_DEVICE Tile at(uint32 t) const {
+    Tile to = tile_at(p_, t);
+    to.row = to.m * C::BLOCK_M;
+    to.end = p_.m;
+    to.a_batch = to.b_batch = to.d_batch = to.batch;
+    to.k = p_.k_first;
+    to.k_end = p_.k;
+    to.k_blocks = p_.k_blocks;
+    return to;
+  }
+  VG_DEVICE int k_blocks_of(uint32) const { return p_.k_blocks; }
+
+ private:
+  const Parameters& p_;
+};
+
+template <class C, bool GROUPED>
+struct TilesOf {
+  using Type = WholeTiles<C>;
+};
+template <class C>
+struct TilesOf<C, true> {
+  using Type = GroupTiles<C>;
+};
+template <class C>
+using Tiles = typename TilesOf<C, (C::GROUPS > 0)>::Type;
+
+}  // namespace vg

@@ -1,0 +1,128 @@
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <vector>
+
+#include "cuda/context.hpp"
+#include "engine/sm90/parameter_block.hpp"
+#include "support/fake_nvrtc.hpp"
+#include "support/recording_driver.hpp"
+#include "verglas/verglas.hpp"
+
+// A call of a grouped product but for the arithmetic, on a driver in memory: one kernel, and no look at the offsets.
+namespace verglas {
+namespace {
+
+using sm90::ParameterBlock;
+using support::record_of;
+
+constexpr std::int64_t kRows = 640, kN = 520, kK = 136, kExperts = 3, kGroups = 7;
+constexpr Device kGpu{DeviceType::cuda, 0};
+
+/// Addresses that nobody dereferences: kernels do not run here.
+void* at(std::uintptr_t megabyte) { return reinterpret_cast<void*>(megabyte << 20); }
+
+class Sm90GroupedLaunch : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ::setenv("VERGLAS_CACHE", "off", 1);
+    nvrtc.set_parameter_bytes(static_cast<int>(sizeof(ParameterBlock)));
+  }
+
+  static CompiledPlan plan() {
+    Graph g;
+    const Tensor x = g.tensor({.name = "x", .dim = {1, kRows, kK}, .stride = {kRows * kK, kK, 1}});
+    const Tensor w = g.tensor({.name = "w", .dim = {kExperts, kK, kN}, .stride = {kK * kN, 1, kK}});
+    const Tensor o = g.tensor({.name = "o", .dim = {kGroups}, .stride = {1}, .data_type = DataType::int64});
+    g.moe_grouped_matmul(x, w, o).set_output(true);
+    const PlanList plans = g.plans({.device = kGpu, .deselect_engines = {"cpu"}});
+    EXPECT_GE(plans.size(), 1U) << plans.unsupported_text();
+    return plans.compile();
+  }
+  static std::vector<TensorView> buffers(std::int64_t groups = kGroups, std::int64_t experts = kExperts) {
+    return {TensorView::dense(at(1), DataType::bf16, {1, kRows, kK}, kGpu),
+            TensorView::strided(at(64), DataType::bf16, {experts, kK, kN}, {kK * kN, 1, kK}, kGpu),
+            TensorView::strided(at(128), DataType::int64, {groups}, {2}, kGpu),
+            TensorView::dense(at(192), DataType::bf16, {1, kRows, kN}, kGpu)};
+  }
+
+  support::RecordingDriver driver{};
+  support::FakeNvrtc nvrtc;
+};
+
+TEST_F(Sm90GroupedLaunch, IsOneKernelAndNothingElse) {
+  const CompiledPlan p = plan();
+  EXPECT_EQ(p.engine(), "sm90");
+  for (const auto& [groups, experts] :
+       {std::pair{kGroups, kExperts}, {std::int64_t{1024}, std::int64_t{5}}, {std::int64_t{1}, std::int64_t{1}}}) {
+    driver.clear();
+    const Status s = p.execute(buffers(groups, experts));
+    ASSERT_TRUE(s.ok()) << p.explain(s, buffers(groups, experts)).what();
+    ASSERT_EQ(driver.launches().size(), 1U);
+    EXPECT_TRUE(driver.memsets().empty());
+    EXPECT_TRUE(driver.copies().empty());
+    for (const char* call : {"cuMemAlloc", "cuMemAllocAsync", "cuMemHostAlloc", "cuStreamSynchronize", "cuCtxSynchronize"})
+      EXPECT_EQ(driver.count(call), 0) << call;
+    const auto block = driver.launches()[0].as<ParameterBlock>();
+    EXPECT_EQ(block.groups, groups);
+    EXPECT_EQ(block.experts, experts);
+    EXPECT_EQ(block.offsets, reinterpret_cast<std::uint64_t>(at(128)));
+    EXPECT_EQ(block.offset_stride, groups > 1 ? 2 : 0);
+    EXPECT_NE(block.faults, 0U);
+    EXPECT_EQ(block.m, kRows);
+    EXPECT_EQ(record_of(block.a[0]).extent(1), kRows);
+    EXPECT_EQ(record_of(block.b[0]).extent(2), experts);
+    EXPECT_EQ(record_of(block.d).extent(2), 1);
+  }
+}
+
+TEST_F(Sm90GroupedLaunch, IsCaptured) {
+  const CompiledPlan p = plan();
+  const cuda::PrimaryContext primary(driver.table(), 0);
+  const cuda::CurrentContext current(driver.table(), primary.handle());
+  cuda::CUstream stream = nullptr;
+  cuda::CUgraph graph = nullptr;
+  ASSERT_EQ(driver.table().cuStreamCreate(&stream, 0), cuda::CUDA_SUCCESS);
+  ASSERT_EQ(driver.table().cuStreamBeginCapture(stream, cuda::CU_STREAM_CAPTURE_MODE_GLOBAL), cuda::CUDA_SUCCESS);
+  EXPECT_TRUE(p.execute(buffers(), {stream}).ok());
+  ASSERT_EQ(driver.table().cuStreamEndCapture(stream, &graph), cuda::CUDA_SUCCESS);
+  std::size_t nodes = 0;
+  ASSERT_EQ(driver.table().cuGraphGetNodes(graph, nullptr, &nodes), cuda::CUDA_SUCCESS);
+  EXPECT_EQ(nodes, 1U);
+  EXPECT_EQ(driver.table().cuGraphDestroy(graph), cuda::CUDA_SUCCESS);
+  EXPECT_EQ(driver.table().cuStreamDestroy(stream), cuda::CUDA_SUCCESS);
+}
+
+TEST_F(Sm90GroupedLaunch, WhatAKernelReportsIsMetByTheNextCall) {
+  const CompiledPlan p = plan(), other = plan();
+  driver.on_launch(
+      [](const support::Launch& launch) { *reinterpret_cast<std::uint32_t*>(launch.as<ParameterBlock>().faults) = 1; });
+  EXPECT_TRUE(p.execute(buffers()).ok());
+  driver.clear();
+  const Status refused = p.execute(buffers());
+  EXPECT_EQ(p.explain(refused, buffers()).rule(), "call.data");
+  EXPECT_TRUE(driver.untouched());
+  driver.on_launch({});
+  EXPECT_TRUE(other.execute(buffers()).ok());
+  EXPECT_THROW(p.check(), Error);
+  p.check();
+  EXPECT_TRUE(p.execute(buffers()).ok());
+}
+
+TEST_F(Sm90GroupedLaunch, MoreGroupsThanTheKernelHasRoomForAreRefused) {
+  const CompiledPlan p = plan();
+  driver.clear();
+  const Status refused = p.execute(buffers(1025));
+  EXPECT_EQ(p.explain(refused, buffers(1025)).rule(), "call.extent_limit");
+  EXPECT_TRUE(driver.untouched());
+}
+
+TEST_F(Sm90GroupedLaunch, LeavesNoObject) {
+  {
+    const CompiledPlan p = plan();
+  }
+  EXPECT_EQ(driver.live().allocations, 0);
+}
+
+}  // namespace
+}  // namespace verglas
