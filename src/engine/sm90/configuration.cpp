@@ -67,12 +67,19 @@ DataType stored_a(const KernelConfig& c) noexcept { return c.a_stored == DataTyp
 DataType stored_b(const KernelConfig& c) noexcept { return c.b_stored == DataType::not_set ? input_of_b(c) : c.b_stored; }
 int input_bytes(const KernelConfig& c) noexcept { return std::min(bytes_of(stored_a(c)), bytes_of(stored_b(c))); }
 bool is_fp8_product(const KernelConfig& c) noexcept { return is_fp8(c.input); }
-int instruction_n(const KernelConfig& c) noexcept { return c.promoted && c.block_n > 192 ? c.block_n / 2 : c.block_n; }
+int instruction_n(const KernelConfig& c) noexcept {
+  const int most = c.scaled ? 64 : c.promoted ? 192 : 256;
+  int parts = 1;
+  while (c.block_n / parts > most || c.block_n % (8 * parts) != 0) ++parts;
+  return c.block_n / parts;
+}
 int block_k(const KernelConfig& c) noexcept { return kLineBytes / bytes_of(c.input); }
 int threads_of(const KernelConfig& c) noexcept { return 128 * (c.consumers + 1); }
 int row_blocks(const KernelConfig& c) noexcept { return c.block_m / 64 / (c.schedule == Schedule::pingpong ? 1 : c.consumers); }
 int results_of(const KernelConfig& c) noexcept { return c.gemms * row_blocks(c) * c.block_n / 2; }
-int accumulators_of(const KernelConfig& c) noexcept { return results_of(c) + (c.promoted ? instruction_n(c) / 2 : 0); }
+int accumulators_of(const KernelConfig& c) noexcept {
+  return results_of(c) + (c.scaled ? instruction_n(c) : c.promoted ? instruction_n(c) / 2 : 0);
+}
 int stage_bytes(const KernelConfig& c) noexcept {
   const int scales = c.scaled ? (16 * (c.a_count * c.block_m + c.b_count * c.block_n) + 1023) / 1024 * 1024 : 0;
   return (c.a_count * c.block_m + c.b_count * b_lines(c)) * kLineBytes + scales;

@@ -38,45 +38,71 @@ VG_DEVICE void multiply_tile_promoted(float (&acc)[C::GEMMS][Layout<C>::M_BLOCKS
 }
 
 /// The same for matrices with scales of blocks of 32: each k-step is summed apart, and multiplied by the scales of its row and of
-/// its column on the way into the sum.
+/// its column on the way into the sum. Two sets of temporaries, and scales asked for a turn ahead: the next product of a k-block
+/// runs while one is added.
 template <class C, class Wgmma, class OnBlock>
 VG_DEVICE void multiply_tile_scaled(float (&acc)[C::GEMMS][Layout<C>::M_BLOCKS][C::BLOCK_N / 2], uint32 smem,
                                     Ring<C::STAGES>& ring, int k_blocks, int first_row_block, OnBlock on_block) {
   using L = Layout<C>;
-  constexpr int PARTS = C::BLOCK_N / Wgmma::WIDTH, PRODUCTS = C::GEMMS * L::M_BLOCKS * PARTS, REGISTERS = Wgmma::WIDTH / 2;
-  const int lane = static_cast<int>(threadIdx.x) % 32, row = static_cast<int>(threadIdx.x) / 32 % 4 * 16 + lane / 4;
+  constexpr int WIDTH = Wgmma::WIDTH, PARTS = C::BLOCK_N / WIDTH, REGISTERS = WIDTH / 2;
+  constexpr int TURNS = 4 * C::GEMMS * L::M_BLOCKS * PARTS, AHEAD = C::GEMMS > 1 || REGISTERS < 16 ? 4 : 6;
+  // What a turn multiplies, and where the scales of its rows and columns lie.
+  struct Turn {
+    int part, i, g, step;
+    VG_DEVICE constexpr explicit Turn(int t)
+        : part(t % PARTS), i(t / PARTS % L::M_BLOCKS), g(t / PARTS / L::M_BLOCKS % C::GEMMS), step(t / (TURNS / 4)) {}
+    VG_DEVICE constexpr int a() const { return C::gemm_a(g) * L::A_BYTES + i * 8192 + 32 * step; }
+    VG_DEVICE constexpr int b() const { return C::gemm_b(g) * L::B_BYTES + part * WIDTH * L::LINE + 32 * step; }
+    VG_DEVICE constexpr int rows() const { return 4 * ((4 * C::gemm_a(g) + step) * C::BLOCK_M + 64 * i); }
+    VG_DEVICE constexpr int columns() const { return 4 * ((4 * C::gemm_b(g) + step) * C::BLOCK_N + part * WIDTH); }
+  };
+  const uint32 lane = threadIdx.x % 32, row = 64 * first_row_block + threadIdx.x / 32 % 4 * 16 + lane / 4;
 #pragma unroll
-  for (int i = 0; i < PRODUCTS * REGISTERS; ++i)
+  for (int i = 0; i < TURNS / 4 * REGISTERS; ++i)
     acc[i / REGISTERS / PARTS / L::M_BLOCKS][i / REGISTERS / PARTS % L::M_BLOCKS][i % (PARTS * REGISTERS)] = 0.0f;
   for (int k_block = 0; k_block < k_blocks; ++k_block) {
     on_block(k_block);
     barrier_wait(L::full(smem, ring.stage), ring.phase);
     const uint32 stage = smem + ring.stage * L::STAGE_BYTES;
-#pragma unroll 1
-    for (int step = 0; step < 4; ++step) {
+    const uint64 a = matrix_descriptor(stage + first_row_block * 8192, 16, 1024);
+    const uint64 b = matrix_descriptor(stage + L::ALL_A_BYTES, 16, 1024);
+    const uint32 row_scales = stage + L::SCALES + 4 * row;
+    const uint32 column_scales = stage + L::SCALES + 16 * C::A_COUNT * C::BLOCK_M + lane % 4 * 8;
+    float sum[2][REGISTERS], column[REGISTERS / 2], next[AHEAD], next_upper = 0.0f, next_lower = 0.0f;
+    const auto begin = [&](int turn) {
+      const Turn t(turn);
+      Wgmma::multiply(sum[turn % 2], a + (t.a() >> 4), b + (t.b() >> 4), false);
+    };
+    const auto ask = [&](int turn) {
+      const Turn t(turn);
+      if (t.part == 0) {
+        next_upper = load_float(row_scales + t.rows());
+        next_lower = load_float(row_scales + t.rows() + 32);
+      }
 #pragma unroll
-      for (int product = 0; product < PRODUCTS; ++product) {
-        const int part = product % PARTS, i = product / PARTS % L::M_BLOCKS, g = product / PARTS / L::M_BLOCKS;
-        const uint32 a = stage + C::gemm_a(g) * L::A_BYTES + (first_row_block + i) * 8192 + 32 * step,
-                     b = stage + L::ALL_A_BYTES + C::gemm_b(g) * L::B_BYTES + part * Wgmma::WIDTH * L::LINE + 32 * step;
-        float sum[REGISTERS];
-        Wgmma::multiply(sum, matrix_descriptor(a, 16, 1024), matrix_descriptor(b, 16, 1024), false);
-        const uint32 rows = stage + L::SCALES + 4 * ((4 * C::gemm_a(g) + step) * C::BLOCK_M + 64 * (first_row_block + i) + row);
-        const uint32 columns = stage + L::SCALES + 16 * C::A_COUNT * C::BLOCK_M +
-                               4 * ((4 * C::gemm_b(g) + step) * C::BLOCK_N + part * Wgmma::WIDTH + lane % 4 * 2);
-        const float upper = load_float(rows), lower = load_float(rows + 32);
+      for (int j = 0; j < AHEAD; j += 2) load_pair(column_scales + t.columns() + 16 * j, next[j], next[j + 1]);
+    };
+    begin(0);
+    ask(0);
+#pragma unroll
+    for (int turn = 0; turn < TURNS; ++turn) {
+      const Turn t(turn);
+      if (turn + 1 < TURNS) {
+        begin(turn + 1);
+        wgmma_wait<1>();
+      } else {
         wgmma_wait<0>();
-        Wgmma::settle(sum);
+      }
+      Wgmma::settle(sum[turn % 2]);
+      const float upper = next_upper, lower = next_lower;
 #pragma unroll
-        for (int j = 0; j < REGISTERS; j += 4) {
-          float x, y;
-          load_pair(columns + 8 * j, x, y);
-          float* to = acc[g][i] + part * REGISTERS + j;
-          to[0] = fmaf(sum[j] * x, upper, to[0]);
-          to[1] = fmaf(sum[j + 1] * y, upper, to[1]);
-          to[2] = fmaf(sum[j + 2] * x, lower, to[2]);
-          to[3] = fmaf(sum[j + 3] * y, lower, to[3]);
-        }
+      for (int j = 0; j < AHEAD; ++j) column[j] = next[j];
+      if (turn + 1 < TURNS) ask(turn + 1);
+#pragma unroll
+      for (int j = 0; j < REGISTERS; ++j) {
+        if (j / 2 >= AHEAD && j % 4 == 0) load_pair(column_scales + t.columns() + 8 * j, column[j / 2], column[j / 2 + 1]);
+        float& to = acc[t.g][t.i][t.part * REGISTERS + j];
+        to = fmaf(sum[turn % 2][j] * column[j / 4 * 2 + j % 2], j / 2 % 2 == 0 ? upper : lower, to);
       }
     }
     if (threadIdx.x % 32 == 0) barrier_arrive(L::empty(smem, ring.stage));
