@@ -117,16 +117,19 @@ run_python() {
   "$python" scripts/count_tests.py --status "$status" "$logs"/python-*.xml
 }
 
-# memcheck: every path, some plans of each and a few generated chains; not what only repeats, nor what kills processes. The other
-# tools follow each access or barrier, or compile what memcheck compiles: few calls, so that they end. Calls of the driver that fail
-# are the tests' own matter: some must. racecheck itself dies in a replay of a graph, with no hazard named.
+# memcheck: every path, some plans of each, a few generated chains and groupings; not what only repeats, nor what kills processes.
+# The other tools follow each access or barrier, or compile what memcheck compiles: few calls, so that they end. Calls of the driver
+# that fail are the tests' own matter: some must. racecheck itself dies in a replay of a graph, with no hazard named.
 run_sanitize() {
-  local tool status=0 filter few='*Sm90Chains.Agree*/1:*Sm90Chains.Agree*/3:*IsExactForBatches*:*ALaunchThatFails*'
-  for tool in "memcheck --report-api-errors no" initcheck racecheck synccheck; do
-    filter=$few
-    [ "$tool" = racecheck ] || filter+=':*RunOnTwoStreams*'
-    [ "${tool%% *}" != memcheck ] || filter='-*OverSeveralWaves:*Ragged*:*KeepsTheGap*:*ACallOfAnyPlan*:*TheSameBitsInEveryRun:*DeathTest*:*FieldCases*:*CublasLt*'
-    echo "sanitize-${tool%% *} VERGLAS_REQUIRE=gpu VERGLAS_PLANS=1 VERGLAS_CHAINS=${VERGLAS_CHAINS:-1} VERGLAS_CALLS=${VERGLAS_CALLS:-2}" \
+  local entry status=0 few='*Sm90Chains.Agree*/1:*Sm90Chains.Agree*/3:*IsExactForBatches*:*ALaunchThatFails*'
+  local long='*Sm90Ragged*:*Sm90Grouped*:*OverSeveralWaves:*KeepsTheGap*:*ACallOfAnyPlan*:*TheSameBitsInEveryRun:*DeathTest*'
+  local runs=("memcheck memcheck -$long:*FieldCases*:*CublasLt*" "groups memcheck *Sm90Grouped.*/plain:*Sm90GroupedGradient.*/bf16"
+    "initcheck initcheck $few:*RunOnTwoStreams*" "racecheck racecheck $few" "synccheck synccheck $few:*RunOnTwoStreams*")
+  for entry in "${runs[@]}"; do
+    local name tool filter
+    read -r name tool filter <<<"$entry"
+    [ "$tool" != memcheck ] || tool+=' --report-api-errors no'
+    echo "sanitize-$name VERGLAS_REQUIRE=gpu VERGLAS_PLANS=1 VERGLAS_CHAINS=${VERGLAS_CHAINS:-1} VERGLAS_CALLS=${VERGLAS_CALLS:-2}" \
       "compute-sanitizer --tool $tool --error-exitcode 9" \
       "$build/tests/verglas_test_gpu '--gtest_filter=${VERGLAS_SANITIZE_FILTER:-$filter}'"
   done | together || status=1
