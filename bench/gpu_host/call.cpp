@@ -43,6 +43,7 @@ struct Recorded {
 };
 constexpr std::size_t kParameterBytes = sizeof(sm90::ParameterBlock) + 1024;  // more than any flavor here has, less than is kept
 Recorded recorded;
+int readdressed = 0;
 const cuda::DriverTable* real = nullptr;
 
 cuda::CUresult record(const cuda::CUlaunchConfig* config, cuda::CUfunction function, void** parameters, void** extra) {
@@ -268,6 +269,15 @@ int run() {
     if (const Status s = plan.execute(packs[0]); !s.ok()) throw plan.explain(s, packs[0]);
     table.cuLaunchKernelEx = real->cuLaunchKernelEx;
     const Recorded launch = recorded;
+    // Whether maps get their new addresses from the driver or from the launcher itself.
+    readdressed = 0;
+    table.cuTensorMapReplaceAddress = [](cuda::CUtensorMap* map, void* address) {
+      ++readdressed;
+      return real->cuTensorMapReplaceAddress(map, address);
+    };
+    if (!plan.execute(packs[1]).ok()) throw Error(ErrorCode::internal, "bench", "a call with new addresses failed");
+    table.cuTensorMapReplaceAddress = real->cuTensorMapReplaceAddress;
+    fmt::print("new addresses by the driver: {}\n", readdressed);
     cuda::CUlaunchConfig config = launch.config;
     std::vector<cuda::CUlaunchAttribute> attributes = launch.attributes;
     config.attrs = attributes.data();

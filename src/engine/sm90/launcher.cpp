@@ -106,7 +106,11 @@ class Sm90Launcher final : public recipe::Launcher {
     if (e[0] == 0 || e[1] == 0 || e[2] == 0) return;
     const cuda::CurrentContext here(driver_, context_.handle());  // hazard: maps cannot be encoded without a context
     const std::int64_t live[recipe::kSymbols] = {1, e[0], e[1], e[2], e[3]};
-    static_cast<void>(bring_up_to_date(slots_[slot_of(live)], declared.data(), live, false));
+    Slot& slot = slots_[slot_of(live)];
+    static_cast<void>(bring_up_to_date(slot, declared.data(), live, false));
+    if (!slot.is_whole) return;
+    begins_with_address_ = std::all_of(moving_, moving_ + moving_count_,
+                                       [&](const Moving& m) { return begins_with_address(slot.memory + m.offset); });
   }
 
   Status launch(const recipe::Binding& b, const recipe::Call& call) const noexcept override {
@@ -253,11 +257,30 @@ class Sm90Launcher final : public recipe::Launcher {
     return code;
   }
 
+  /// True where this driver's map is an address and, behind it, bytes that no bit of the address has a part in. What is in a map
+  /// is the driver's own affair, so it is asked, for two addresses that differ in every bit that an address can have.
+  bool begins_with_address(const std::byte* map) const noexcept {
+    for (const std::uint64_t address : {std::uint64_t{0x5555'5555'5550}, std::uint64_t{0x2aaa'aaaa'aaa0}}) {
+      cuda::CUtensorMap moved;
+      std::memcpy(&moved, map, sizeof moved);
+      if (driver_.cuTensorMapReplaceAddress(&moved, reinterpret_cast<void*>(address)) != cuda::CUDA_SUCCESS) return false;
+      std::byte want[sizeof moved];
+      std::memcpy(want, map, sizeof want);
+      std::memcpy(want, &address, sizeof address);
+      if (std::memcmp(&moved, want, sizeof want) != 0) return false;
+    }
+    return true;
+  }
+
   /// Layouts are the same; addresses may be new.
   cuda::CUresult readdress(ParameterBlock& block, Slot& slot, const RoleView* views) const noexcept {
     for (int i = 0; i < moving_count_; ++i) {
       void* const address = views[loaded_[moving_[i].loaded]].data;
       if (address == slot.addresses[moving_[i].loaded]) continue;
+      if (begins_with_address_) {
+        std::memcpy(slot.memory + moving_[i].offset, &address, sizeof address);
+        continue;
+      }
       auto* const map = std::launder(reinterpret_cast<cuda::CUtensorMap*>(slot.memory + moving_[i].offset));
       if (const auto code = driver_.cuTensorMapReplaceAddress(map, address); code != cuda::CUDA_SUCCESS) return code;
     }
@@ -326,6 +349,7 @@ class Sm90Launcher final : public recipe::Launcher {
   Moving moving_[7 + 3 * kMostStaged];  ///< maps that follow an operand's address
   int moving_count_ = 0;
   std::unique_ptr<cuda::HostWords> faults_;
+  bool begins_with_address_ = false;  ///< maps do: then the driver need not be called for a new one
   mutable Slot slots_[kSlots];
 };
 

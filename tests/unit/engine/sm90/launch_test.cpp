@@ -6,6 +6,7 @@
 #include <cstring>
 #include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "cuda/context.hpp"
@@ -93,6 +94,50 @@ TEST_F(Sm90Launch, WritesOfTheBlockOnlyWhatIsNew) {
   EXPECT_EQ(driver.count("cuTensorMapReplaceAddress"), 13);
   EXPECT_EQ(driver.map_encodes(), 0);
   EXPECT_EQ(driver.launches().size(), 6U);
+}
+
+/// Drivers whose maps are an address and 120 bytes of other things; the second has the address among those too.
+int replaced = 0;
+template <bool TWICE>
+cuda::DriverTable with_address_first(cuda::DriverTable table) {
+  using namespace cuda;
+  static constexpr auto kPut = [](CUtensorMap* map, void* address) {
+    std::memcpy(map, &address, sizeof address);
+    if (TWICE) std::memcpy(reinterpret_cast<std::byte*>(map) + 64, &address, 4);
+  };
+  table.cuTensorMapEncodeTiled = [](CUtensorMap* map, CUtensorMapDataType, std::uint32_t, void* address,
+                                    const std::uint64_t* extents, auto...) {
+    std::memset(static_cast<void*>(map), static_cast<int>(extents[0] % 251), sizeof *map);
+    return kPut(map, address), CUDA_SUCCESS;
+  };
+  table.cuTensorMapReplaceAddress = [](CUtensorMap* map, void* address) {
+    ++replaced;
+    return kPut(map, address), CUDA_SUCCESS;
+  };
+  return table;
+}
+
+TEST_F(Sm90Launch, PutsAnAddressIntoAMapWhereThatIsAllThatTheDriverDoes) {
+  for (const bool is_twice : {false, true}) {
+    const cuda::DriverTable table =
+        is_twice ? with_address_first<true>(driver.table()) : with_address_first<false>(driver.table());
+    const cuda::DriverOverride use(&table);
+    const CompiledPlan p = plan();
+    for (const std::uintptr_t base : {1U, 300U, 600U}) {
+      driver.clear();
+      replaced = 0;
+      ASSERT_TRUE(p.execute(buffers(1, kM, base)).ok());
+      EXPECT_EQ(replaced, is_twice ? 3 : 0);
+      const auto block = driver.launches().at(0).as<ParameterBlock>();
+      const std::pair<const cuda::CUtensorMap*, std::uintptr_t> maps[] = {
+          {&block.a[0], base}, {&block.b[0], base + 64}, {&block.d, base + 128}};
+      for (const auto& [map, megabyte] : maps) {
+        void* address = nullptr;
+        std::memcpy(&address, map, sizeof address);
+        EXPECT_EQ(address, at(megabyte));
+      }
+    }
+  }
 }
 
 TEST_F(Sm90Launch, KeepsTheBlocksOfSomeLayouts) {
