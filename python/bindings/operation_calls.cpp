@@ -74,8 +74,8 @@ bool is_same(PyObject* x, PyObject* y) {
 class OperationFunction {
  public:
   OperationFunction(const Operation& op, const nb::tuple& names, const nb::tuple& defaults, const nb::dict& tensors,
-                    const nb::dict& options, const nb::tuple& keys, nb::type_object result)
-      : op_(op), infos_(infos_of(op)), signature_(names, defaults), result_(std::move(result)) {
+                    const nb::dict& options, const nb::tuple& keys, nb::type_object result, bool below_autograd)
+      : op_(op), infos_(infos_of(op)), signature_(names, defaults), result_(std::move(result)), below_autograd_(below_autograd) {
     const auto argument = [&](nb::handle name) { return signature_.place_of(nb::cast<const char*>(name)); };
     const auto infos = op.tensors();
     argument_.fill(-1);
@@ -119,7 +119,7 @@ class OperationFunction {
         return nb::none();
       type = exchange_of(object);
       if (type == nullptr || is_negative(*type, object)) return nb::none();
-      recorded |= is_recorded(*type, object);
+      recorded = recorded || (!below_autograd_ && is_recorded(*type, object));
       if (!read_exchange_unasked(*type, object, infos_[i], views[i], keep)) return nb::none();
     }
     if (type == nullptr || !is_plain() || (recorded && call(torch.grad_enabled).ptr() == Py_True)) return nb::none();
@@ -252,6 +252,7 @@ class OperationFunction {
   std::span<const OperandInfo> infos_;
   Signature signature_;
   nb::type_object result_;
+  bool below_autograd_;                         ///< torch has recorded the call already: gradients are no matter
   std::array<int, ops::kMaxTensors> argument_;  ///< by place; −1: no argument has it
   std::vector<std::pair<int, nb::object>> options_;
   std::vector<std::size_t> compared_;             ///< arguments that are neither tensors nor of the call alone
@@ -346,9 +347,9 @@ PyType_Slot method_slots[] = {{Py_tp_call, reinterpret_cast<void*>(PyVectorcall_
 void bind_operation_calls(nb::module_& m) {
   nb::class_<OperationFunction>(m, "OperationFunction", "The short way of an operation's function, for torch's tensors.")
       .def(nb::init<const Operation&, const nb::tuple&, const nb::tuple&, const nb::dict&, const nb::dict&, const nb::tuple&,
-                    nb::type_object>(),
+                    nb::type_object, bool>(),
            nb::arg("operation"), nb::arg("names"), nb::arg("defaults"), nb::arg("tensors"), nb::arg("options"), nb::arg("keys"),
-           nb::arg("result"))
+           nb::arg("result"), nb::arg("below_autograd") = false)
       .def("__call__", &OperationFunction::operator(), nb::arg("args"), nb::arg("kwargs"),
            "The outputs, or ``None`` where the call is not for this way.");
   nb::class_<OperationMethod> method(m, "OperationMethod", nb::type_slots(method_slots), nb::is_final(),

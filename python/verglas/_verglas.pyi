@@ -1546,7 +1546,15 @@ class OperationFunction:
     """The short way of an operation's function, for torch's tensors."""
 
     def __init__(
-        self, operation: Operation, names: tuple, defaults: tuple, tensors: dict, options: dict, keys: tuple, result: type
+        self,
+        operation: Operation,
+        names: tuple,
+        defaults: tuple,
+        tensors: dict,
+        options: dict,
+        keys: tuple,
+        result: type,
+        below_autograd: bool = False,
     ) -> None: ...
     def __call__(self, args: tuple, kwargs: dict) -> object:
         """The outputs, or ``None`` where the call is not for this way."""

@@ -406,3 +406,14 @@ def test_a_function_serves_many_sizes_and_threads():
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(8)))
+
+
+def test_an_operator_takes_the_short_way_below_autograd(monkeypatch):
+    a, b, _, _ = drawn(5, 64, 7, 1, 1)
+    ops.gemm_swiglu_forward(a, b)  # brings the operators in
+    call = lambda: torch.ops.verglas.gemm_swiglu(a, b, 0.5, F32, F32)  # noqa: E731
+    want = call()
+    monkeypatch.setattr("verglas.ops._torch.OperationOptions", whole_way)
+    a.requires_grad_()
+    for got, exact in zip(call(), want, strict=True):
+        assert got.requires_grad and torch.equal(got, exact)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from verglas._verglas import OperationOptions, TensorSpec, use_torch
+from verglas._verglas import OperationFunction, OperationOptions, TensorSpec, use_torch
 from verglas.ops._frameworks import empty, torch_dtype
 from verglas.ops._operation import named
 from verglas.ops._result import TupleDict
@@ -16,10 +17,34 @@ from verglas.ops._result import TupleDict
 _FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 
 
+@functools.cache
+def _short(name: str) -> OperationFunction:
+    """The operation by the names of its places and of the library's options."""
+    operation, places = named(name)
+    outputs = tuple(place for place, is_output, _ in operation.tensors if is_output)
+    inputs = tuple(place for place in places if place not in outputs)
+    options = {"ab12_dtype": None, "c_dtype": None, "d_dtype": None, "major": "n", "sf_vec_size": 0, "w_out_in": True}
+    defaults = (*(None for _ in inputs), *options.values(), 1.0, None)
+    names = (*inputs, *options, "alpha", "stream")
+    return OperationFunction(
+        operation,
+        names,
+        defaults,
+        {place: place for place in inputs},
+        {o: o for o in options},
+        outputs,
+        dict,
+        below_autograd=True,
+    )
+
+
 def _run(
     name: str, given: dict[str, Tensor | None], options: dict[str, Any], alpha: float, stream: int | None
 ) -> dict[str, Tensor]:
     """New outputs by place."""
+    made = _short(name)((), {**given, **options, "alpha": alpha, "stream": stream})
+    if made is not None:
+        return {place: tensor for place, tensor in made.items() if tensor is not None}
     operation, places = named(name)
     tensors = [given.get(place) for place in places]
     specs = operation.outputs(tensors, OperationOptions(**options))
