@@ -97,7 +97,11 @@ class Description {
   /// A (L, M, K) and B (L, K, N), times their scales where there are some.
   Tensor matrix_a(int place, int scale);
   Tensor matrix_b(int place, int scale);
-  Tensor product(const Tensor& a, const Tensor& b) { return graph.matmul(a, b); }
+  /// Of fp32 in tf32 on a GPU, since nothing else serves what follows; on the CPU that is fp32.
+  Tensor product(const Tensor& a, const Tensor& b) {
+    const bool is_fp32 = p_.at(0).dtype == DataType::fp32;
+    return graph.matmul(a, b, {.compute_data_type = is_fp32 ? DataType::tf32 : DataType::not_set});
+  }
   /// Stores `x`, rounded to the type of that output.
   void store(const Tensor& x, int place, Cut cut, int part = 0);
   /// Stores x in blocks of columns, each with a scale.

@@ -12,6 +12,8 @@
 
 #include "ops/plan_cache.hpp"
 #include "ops/repeat.hpp"
+#include "support/fake_nvrtc.hpp"
+#include "support/recording_driver.hpp"
 #include "verglas/verglas.hpp"
 
 // Operations from C++: values against plain loops, and what the cache of plans keeps. tests/python/ops has every type and layout.
@@ -74,6 +76,28 @@ TEST(Operations, SwigluPairsRunsOf32Columns) {
         ASSERT_NEAR(r.c.data<float>()[(l * 3 + m) * 96 + c], want, 1e-5 * std::abs(want)) << c;
       }
     }
+}
+
+TEST(Operations, OfFp32RunOnAGpuToo) {
+  const support::RecordingDriver driver;
+  support::FakeNvrtc nvrtc;
+  Product x({.m = 8, .n = 64, .k = 8, .l = 1});
+  TensorView a = x.a_view(), b = x.b_view();
+  a.device = b.device = {DeviceType::cuda, 0};
+  for (const char* name : {"gemm_swiglu", "gemm_amax", "gemm_srelu"}) {
+    const Operation operation = Operation::named(name);
+    std::vector<TensorView> tensors(operation.tensors().size());
+    tensors[0] = a, tensors[1] = b;
+    if (std::string(name) == "gemm_srelu")
+      for (std::size_t i = 0; i < tensors.size(); ++i)
+        if (operation.tensors()[i].name == "prob")
+          tensors[i] = TensorView::strided(a.data, DataType::fp32, {8, 1, 1}, {1, 1, 8}, a.device);
+    const auto outputs = operation.outputs(tensors, {});
+    for (std::size_t i = 0; i < outputs.size(); ++i)
+      if (outputs[i].dtype != DataType::not_set) tensors[i] = outputs[i];
+    EXPECT_EQ(operation.plan(tensors, {}).engine(), "sm90") << name;
+  }
+  plan_cache().clear();  // the driver goes
 }
 
 TEST(Operations, AlphaMayLieWhereTheTensorsAre) {
