@@ -10,6 +10,7 @@ namespace verglas::jit {
 namespace {
 
 constexpr unsigned kMachineCuda = 190;
+constexpr std::size_t kInstructionBytes = 16;
 
 // Attributes of .nv.info: a byte of format, a byte of attribute, then two bytes of value or of the payload's length.
 enum Format : unsigned { kNoValue = 1, kByteValue = 2, kHalfValue = 3, kSizedValue = 4 };
@@ -120,6 +121,7 @@ std::optional<CubinInfo> read_cubin(std::string_view bytes, std::string_view ker
                 if (out.parameter_bytes.size() <= ordinal) out.parameter_bytes.resize(ordinal + 1U);
                 out.parameter_bytes[ordinal] = static_cast<int>(packed >> 18);
               });
+  out.instructions = static_cast<int>(image.content(".text." + std::string(kernel)).size() / kInstructionBytes);
   return out;
 }
 

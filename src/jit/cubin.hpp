@@ -11,6 +11,7 @@ struct CubinInfo {
   int registers = 0;    ///< per thread at entry
   int frame_bytes = 0;  ///< local memory of one thread: spills and stack
   int barriers = 0;
+  int instructions = 0;              ///< of its code, 16 bytes each
   std::vector<int> parameter_bytes;  ///< of each parameter, in order
 };
 

@@ -72,6 +72,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) vg_struct(const __grid_cons
   EXPECT_EQ(info->frame_bytes, 0);
   EXPECT_EQ(info->barriers, out.report.barriers);
   EXPECT_EQ(info->parameter_bytes, (std::vector<int>{192, 8}));
+  EXPECT_GT(info->instructions, 0);
   EXPECT_FALSE(read_cubin(out.cubin, "vg_other"));
   for (std::size_t n = 0; n < out.cubin.size(); n += 7) read_cubin(std::string_view(out.cubin).substr(0, n), "vg_struct");
   EXPECT_FALSE(read_cubin(std::string_view(out.cubin).substr(0, 64), "vg_struct"));

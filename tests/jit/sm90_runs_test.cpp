@@ -4,7 +4,9 @@
 
 #include "chain/analyse.hpp"
 #include "cuda/nvrtc_table.hpp"
+#include "engine/sm90/code_size.hpp"
 #include "engine/sm90/engine.hpp"
+#include "jit/cubin.hpp"
 #include "support/required.hpp"
 #include "support/run_graph.hpp"
 
@@ -36,8 +38,10 @@ TEST_P(Sm90RunKernels, CompileCleanOnEveryTile) {
     const jit::CompiledKernel k =
         jit::compile(**cuda::nvrtc(), sm90::compile_request(config, sm90::epilogue_of(*chain, knobs).text));
     EXPECT_TRUE(k.report.clean()) << k.kernel << '\n' << k.log;
-    std::printf("%-72s %4d registers %7.0f ms of a processor\n", k.kernel.c_str(), k.report.registers,
-                1e3 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC);
+    const int instructions = jit::read_cubin(k.cubin, k.kernel)->instructions;
+    EXPECT_LE(instructions, sm90::kMostInstructions) << k.kernel;
+    std::printf("%-72s %4d registers %5d instructions %5.0f ms of a processor\n", k.kernel.c_str(), k.report.registers,
+                instructions, 1e3 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC);
   };
   Knobs general;
   for (const Knobs& knobs : sm90::configurations_of(*chain, 132)) {

@@ -3,6 +3,7 @@
 #include <span>
 
 #include "base/sha256.hpp"
+#include "engine/sm90/code_size.hpp"
 #include "engine/sm90/engine.hpp"
 #include "engine/sm90/exchange.hpp"
 #include "engine/sm90/generate.hpp"
@@ -190,6 +191,7 @@ std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) 
       // Nor for a second output or a reduction; and an operand of D's size that threads read takes long to compile there.
       if (s.runs && results_of(k) > 128 && !c.reductions.empty()) continue;
       if (!s.runs && results_of(k) > 128 && (c.stores.size() > 1 || !c.reductions.empty() || by_threads)) continue;
+      if (results_of(k) > 32 && instructions_of(c, k) > kMostInstructions) continue;  // the smallest tile is always offered
       const std::array<std::int64_t, 4> extents = extents_of(s.exchanged ? turned : s.runs ? joined : c);
       ranked.emplace_back(predict_seconds(k, extents, sm_count, drain_of(c, s.runs), c.grouping.groups), std::move(knobs));
     }

@@ -185,15 +185,17 @@ class Generator {
     const std::string_view mode = mode_name(r.mode);
     const std::string reducer = fmt::format("Reducer<Config, {}, {}, {}, {}>", mode, r.reduces[1], r.reduces[2], r.reduces[0]);
     const std::string argument = fmt::format("a.reduction[{}]", j), words = fmt::format("words + {}", 32 * j);
-    if (!r.reduces[1]) {
+    if (r.reduces[2]) {
       state_ += fmt::format("  float rows{}[2];\n", j);
       begin_rows_ += fmt::format("    rows{0}[0] = rows{0}[1] = {1}::identity();\n", j, mode);
       line(fmt::format("absorb_rows<{}>(rows{}, {}, p, at);", mode, j, value));
+    }
+    if (!r.reduces[1]) {
       end_rows_ += fmt::format("    {}::store_rows({}, p, piece, block, rows{});\n", reducer, argument, j);
     } else if (r.reduces[2]) {
       state_ += fmt::format("  float all{};\n", j);
       begin_ += fmt::format("    all{} = {}::identity();\n", j, mode);
-      line(fmt::format("absorb_all<{}>(all{}, {}, p, at);", mode, j, value));
+      end_rows_ += fmt::format("    absorb_block<{0}>(all{1}, rows{1}, piece, block);\n", mode, j);
       fold_ += fmt::format("    {}::fold_warp(all{}, {});\n", reducer, j, words);
       arrive_ += fmt::format("      *{0}::partial({1}, group_of<Config, true, true, {2}>(p, piece)) = {0}::folded({3});\n",
                              reducer, argument, r.reduces[0], words);
@@ -202,7 +204,7 @@ class Generator {
       state_ += fmt::format("  float columns{}[4 * MOST_UNITS];\n", j);
       begin_chunk_ += fmt::format(
           "    _Pragma(\"unroll\") for (int i = 0; i < 4 * MOST_UNITS; ++i) columns{}[i] = {}::identity();\n", j, mode);
-      line(fmt::format("absorb_columns<{}>(columns{}, {}, p, at);", mode, j, value));
+      line(fmt::format("absorb_columns<{}>(columns{}, {}, at);", mode, j, value));
       end_chunk_ += fmt::format("    fold_columns<{}, Config::BLOCK_N, UNITS>({}, columns{}, block, unit);\n", mode, rows, j);
       columns_text_ += fmt::format("    {}::store_columns({}, p, piece, {});\n", reducer, argument, rows);
     }

@@ -100,7 +100,8 @@ double predict_seconds(const KernelConfig& c, const std::array<std::int64_t, 4>&
                               (c.split > 1 ? kJoinCycles + kJoinCyclesPerValue * values * c.gemms : 0);
   // Ping-pong: one consumer drains while the other multiplies, so a tile takes the longer of both; the last drain is seen.
   // Of what a chain adds a fifth is seen all the same, and all of what is copied beside D.
-  const double seen = (c.loads_tile || c.further_outputs > 0 ? 1.0 : 0.2) * drain * values / (64 * 16);
+  const double part = c.loads_tile || c.further_outputs > 0 ? 1.0 : c.run_bytes > 0 ? 0.0 : 0.2;
+  const double seen = part * drain * values / (64 * 16);
   const double cycles = pingpong ? waves * (std::max(tile_cycles, (tile_cycles + drain_cycles) / 2) + seen) + drain_cycles
                                  : waves * (tile_cycles + drain_cycles);
   const double last_store = std::min(m, 1.0 * c.block_m) * std::min(n, 1.0 * c.block_n) * bytes_of(c.output) / kLastStoreBytes;

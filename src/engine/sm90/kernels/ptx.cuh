@@ -319,10 +319,13 @@ VG_DEVICE float load_float(uint32 address) {
   return x;
 }
 
-/// Past the first-level cache: what another SM wrote.
-VG_DEVICE float load_l2(const float* from) {
-  float x;
-  asm volatile("ld.relaxed.gpu.global.f32 %0, [%1];" : "=f"(x) : "l"(from) : "memory");
+/// Past the first-level cache: what another SM wrote; `otherwise` where not `in`.
+VG_DEVICE float load_l2(const float* from, bool in, float otherwise) {
+  float x = otherwise;
+  asm volatile("{.reg .pred p; setp.ne.b32 p, %2, 0; @p ld.relaxed.gpu.global.f32 %0, [%1];}"
+               : "+f"(x)
+               : "l"(from), "r"(static_cast<int>(in))
+               : "memory");
   return x;
 }
 VG_DEVICE void fence_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }

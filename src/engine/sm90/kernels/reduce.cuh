@@ -58,48 +58,41 @@ struct Amax : Max {
 
 VG_DEVICE float exchanged(float x, int lanes) { return __shfl_xor_sync(0xffffffffu, x, lanes); }
 
-/// The elements of a unit, the identity where they lie beyond the last row (ROWS) or column (COLS) of D. What is reduced over one
-/// axis alone need not care for the other: rows and columns outside have results that nobody writes.
-template <class Mode, bool ROWS, bool COLS>
-VG_DEVICE void elements_of(float (&x)[8], const float (&v)[8], const Parameters& p, const Position& at) {
-#pragma unroll
-  for (int i = 0; i < 8; ++i) x[i] = Mode::element(v[i]);
-  // Most units lie inside, as the whole warpgroup sees.
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
-  const bool rows = !ROWS || at.row - 16 * warp - lane / 4 + 64 <= at.end, cols = !COLS || at.col - lane % 4 * 2 + 16 <= p.n;
-  if (rows && cols) return;
-#pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    const bool in = (!ROWS || at.row + 8 * (i / 2 % 2) < at.end) && (!COLS || at.col + 8 * (i / 4) + i % 2 < p.n);
-    x[i] = in ? x[i] : Mode::identity();
-  }
+// What is reduced over one axis alone need not care for the other: rows and columns outside have results that nobody writes.
+
+/// An element at `at` below `end`, else the identity. By masks: a condition would be a branch around each element.
+template <class Mode>
+VG_DEVICE float element_below(float v, int at, int end) {
+  const uint32 in = static_cast<uint32>((at - end) >> 31);
+  return __uint_as_float((__float_as_uint(Mode::element(v)) & in) | (__float_as_uint(Mode::identity()) & ~in));
 }
 
-/// Over n: two running rows a thread.
+/// Over n, or over both: two running rows a thread. Columns beyond the last of D hold the identity.
 template <class Mode>
 VG_DEVICE void absorb_rows(float (&rows)[2], const float (&v)[8], const Parameters& p, const Position& at) {
   float x[8];
-  elements_of<Mode, false, true>(x, v, p, at);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) x[i] = element_below<Mode>(v[i], at.col + 8 * (i / 4) + i % 2, p.n);
   rows[0] = Mode::join(rows[0], Mode::join(Mode::join(x[0], x[1]), Mode::join(x[4], x[5])));
   rows[1] = Mode::join(rows[1], Mode::join(Mode::join(x[2], x[3]), Mode::join(x[6], x[7])));
 }
-/// Over both: one running value a thread.
+/// Over both: those rows of a block that lie in D.
 template <class Mode>
-VG_DEVICE void absorb_all(float& all, const float (&v)[8], const Parameters& p, const Position& at) {
-  float x[8];
-  elements_of<Mode, true, true>(x, v, p, at);
-  const float low = Mode::join(Mode::join(x[0], x[1]), Mode::join(x[2], x[3]));
-  all = Mode::join(all, Mode::join(low, Mode::join(Mode::join(x[4], x[5]), Mode::join(x[6], x[7]))));
+VG_DEVICE void absorb_block(float& all, const float (&rows)[2], const TilePiece& t, int block) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
+  const int row = t.row + 64 * block + 16 * warp + lane / 4;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) all = Mode::join(all, row + 8 * i < t.end ? rows[i] : Mode::identity());
 }
-/// Over m: the rows of a warp in four columns a unit; those of a chunk wait for fold_columns.
+/// Over m: the rows of a warp in four columns a unit; those of a chunk wait for fold_columns. Rows beyond the last of D hold the
+/// identity.
 template <class Mode, int COUNT>
-VG_DEVICE void absorb_columns(float (&columns)[COUNT], const float (&v)[8], const Parameters& p, const Position& at) {
-  float x[8];
-  elements_of<Mode, true, false>(x, v, p, at);
+VG_DEVICE void absorb_columns(float (&columns)[COUNT], const float (&v)[8], const Position& at) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {  // columns 0, 1, 8, 9 of the lane's
     const int j = i % 2 + i / 2 * 4;
-    columns[at.place.col / 16 * 4 + i] = Mode::join(x[j], x[j + 2]);
+    columns[at.place.col / 16 * 4 + i] =
+        Mode::join(element_below<Mode>(v[j], at.row, at.end), element_below<Mode>(v[j + 2], at.row + 8, at.end));
   }
 }
 /// Lanes that hold parts of the same COUNT columns exchange halves: each is left with half of them.
@@ -206,6 +199,7 @@ struct Reducer {
   /// The four rows in shared memory to one in memory.
   VG_DEVICE static void store_columns(const Reduction& r, const Parameters& p, const TilePiece& t, uint32 scratch) {
     float* to = partial(r, group_of<C, ROWS, COLS, BATCHES>(p, t));
+#pragma unroll 1
     for (int c = static_cast<int>(threadIdx.x) % 128; c < C::BLOCK_N; c += 128) {
       float x = load_float(scratch + 4 * c);
       for (int w = 1; w < 4; ++w) x = Mode::join(x, load_float(scratch + 4 * (w * C::BLOCK_N + c)));
@@ -238,11 +232,12 @@ struct Reducer {
   /// `count` partials in order, `step` apart. Loads go eight at a time: one by one each waits for the one before.
   VG_DEVICE static float joined(const float* from, int step, int count) {
     float x = Mode::identity();
+#pragma unroll 1
     for (int first = 0; first < count; first += 8) {
       float next[8];
 #pragma unroll
       for (int i = 0; i < 8; ++i)
-        next[i] = first + i < count ? load_l2(from + static_cast<int64>(first + i) * step) : Mode::identity();
+        next[i] = load_l2(from + static_cast<int64>(first + i) * step, first + i < count, Mode::identity());
 #pragma unroll
       for (int i = 0; i < 8; ++i) x = Mode::join(x, next[i]);
     }
@@ -268,6 +263,7 @@ struct Reducer {
       consumer_sync(t.consumer);
       if (thread == 0) write(r, count, t.batch, 0, 0, folded(words));
     } else {
+#pragma unroll 1
       for (int e = thread; e < LENGTH; e += 128) {
         const float x = joined(from + e, LENGTH, g.arrivals);
         const int at = (ROWS ? t.col : t.row) + e;
@@ -292,6 +288,7 @@ struct Reducer {
     }
     const int rows = ROWS ? 1 : p.m, cols = COLS ? 1 : p.n, batches = BATCHES ? 1 : p.batches;
     const int64 all = static_cast<int64>(batches) * rows * cols;
+#pragma unroll 1
     for (int64 i = threadIdx.x % 128; i < all; i += 128)
       write(r, r.count, static_cast<int>(i / cols / rows), static_cast<int>(i / cols % rows), static_cast<int>(i % cols),
             Mode::identity());

@@ -1,0 +1,14 @@
+#pragma once
+#include "chain/chain.hpp"
+#include "engine/sm90/configuration.hpp"
+
+namespace verglas::sm90 {
+
+/// Instructions of the kernel, about. A drain is unrolled, so its code grows with the tile and the chain, and compiling takes as
+/// long as there is code: 0.2 ms of a processor for each instruction.
+int instructions_of(const chain::FusionChain& chain, const KernelConfig& config);
+
+/// More than these take above a second.
+inline constexpr int kMostInstructions = 4800;
+
+}  // namespace verglas::sm90
