@@ -24,9 +24,10 @@ struct Case {
   double flop_per_cycle = 4096;  ///< of one SM
   /// What B is cast to on its way into our product, and what the rival's own B is stored in.
   DataType cast = DataType::not_set;
-  bool scaled = false;  ///< MXFP8, of which the rival multiplies the bf16 it would be without
-  DataType rival_a() const { return scaled ? DataType::bf16 : a; }
-  DataType rival_b() const { return scaled ? DataType::bf16 : cast == DataType::not_set ? b : cast; }
+  std::int64_t block = 0;  ///< of what is not bf16, elements that share a scale; the rival multiplies bf16 then
+  bool is_scaled(DataType t) const { return block != 0 && t != DataType::bf16; }
+  DataType rival_a() const { return block != 0 ? DataType::bf16 : a; }
+  DataType rival_b() const { return block != 0 ? DataType::bf16 : cast == DataType::not_set ? b : cast; }
 };
 const std::vector<Case> kCases = {
     {"bf16", DataType::bf16, DataType::bf16, DataType::fp32, DataType::bf16, false, 4096},
@@ -36,14 +37,20 @@ const std::vector<Case> kCases = {
     {"fp8 fast", DataType::fp8_e4m3, DataType::fp8_e4m3, DataType::fp32, DataType::bf16, true, 8192},
     {"int8 as bf16", DataType::bf16, DataType::int8, DataType::fp32, DataType::bf16, false, 4096, DataType::bf16},
     {"mxfp8 beside bf16", DataType::fp8_e4m3, DataType::fp8_e4m3, DataType::fp32, DataType::bf16, false, 8192, DataType::not_set,
-     true},
+     32},
+    {"nvfp4 beside bf16", DataType::fp4_e2m1, DataType::fp4_e2m1, DataType::fp32, DataType::bf16, false, 4096, DataType::not_set,
+     16},
+    {"nvfp4 weights beside bf16", DataType::bf16, DataType::fp4_e2m1, DataType::fp32, DataType::bf16, false, 4096,
+     DataType::not_set, 16},
+    {"mxfp8 weights beside bf16", DataType::bf16, DataType::fp8_e4m3, DataType::fp32, DataType::bf16, false, 4096,
+     DataType::not_set, 32},
     {"fp8 as bf16", DataType::bf16, DataType::fp8_e4m3, DataType::fp32, DataType::bf16, false, 4096, DataType::bf16},
 };
 struct Shape {
   std::int64_t m, n, k;
 };
-constexpr Shape kShapes[] = {{4096, 4096, 4096},  {8192, 8192, 8192}, {4096, 7168, 2048},
-                             {2048, 4096, 14336}, {64, 8192, 8192},   {4096, 4096, 4095}};
+constexpr Shape kShapes[] = {{4096, 4096, 4096}, {8192, 8192, 8192}, {4096, 7168, 2048}, {2048, 4096, 14336},
+                             {64, 8192, 8192},   {16, 8192, 8192},   {4096, 4096, 4095}};
 
 /// Random values of a type: normal, or all of int8.
 std::vector<char> noise(DataType t) {
@@ -51,6 +58,10 @@ std::vector<char> noise(DataType t) {
   std::mt19937_64 g(7);
   std::normal_distribution<float> normal;
   std::vector<char> bytes(kCount * static_cast<std::size_t>(bytes_of(t)));
+  if (t == DataType::fp4_e2m1) {
+    std::generate(bytes.begin(), bytes.end(), [&] { return static_cast<char>(g()); });
+    return bytes;
+  }
   for (std::size_t i = 0; i < kCount; ++i)
     numeric::from_float(t == DataType::int8 ? static_cast<float>(static_cast<std::int8_t>(g())) : normal(g),
                         bytes.data() + i * static_cast<std::size_t>(bytes_of(t)), t);
@@ -60,7 +71,9 @@ std::vector<char> noise(DataType t) {
 struct Operands {
   std::vector<DeviceMemory> a, b, rival_a, rival_b, d, scales;
   Operands(const Gpu& gpu, const Case& c, const Shape& s) {
-    const auto bytes = [](std::int64_t x, std::int64_t y, DataType t) { return static_cast<std::size_t>(x * y * bytes_of(t)); };
+    const auto bytes = [](std::int64_t x, std::int64_t y, DataType t) {
+      return static_cast<std::size_t>(x * y * bits_of(t) / 8);
+    };
     const auto fill = [&](DeviceMemory& m, const std::vector<char>& values, std::size_t shift) {
       shift = shift * 4096 % values.size();
       for (std::size_t at = 0; at < m.bytes(); shift = 0) {
@@ -80,12 +93,13 @@ struct Operands {
       if (c.rival_b() != c.b) fill(rival_b.emplace_back(gpu, bytes(s.n, s.k, c.rival_b())), of_rival_b, 2 * i + 2);
       d.emplace_back(gpu, bytes(s.m, s.n, c.out));
     }
-    // Extents are whole atoms: a scale a block, powers of two around 1.
+    // Rows of B are whole atoms. Powers of two around 1.
     std::vector<char> powers(4093);
     std::mt19937 g(3);
-    for (char& p : powers) p = static_cast<char>(124 + g() % 6);
-    for (const std::int64_t rows : {s.m, s.n})
-      if (c.scaled) fill(scales.emplace_back(gpu, static_cast<std::size_t>((rows + 127) / 128 * 128 * (s.k / 32))), powers, 1);
+    for (char& p : powers) p = static_cast<char>(c.block == 16 ? 0x38 + 8 * (g() % 3) : 124 + g() % 6);
+    for (std::size_t i = 0; i < 2 * sets && c.block != 0; ++i)
+      fill(scales.emplace_back(gpu, static_cast<std::size_t>(((i % 2 == 0 ? s.m : s.n) + 127) / 128 * 128 * (s.k / c.block))),
+           powers, i);
   }
 };
 
@@ -105,18 +119,19 @@ nlohmann::json measure(const Gpu& gpu, const ClockProbe& probe, const cuda::Cubl
   const Tensor a = g.tensor({.name = "a", .dim = {s.m, s.k}, .stride = {s.k, 1}, .data_type = c.a});
   const Tensor b = g.tensor({.name = "b", .dim = {s.k, s.n}, .stride = {1, s.k}, .data_type = c.b});
   const auto scaled = [&](Tensor x, std::int64_t rows, bool is_a) {
-    const std::int64_t blocks = s.k / 32;
+    const std::int64_t blocks = s.k / c.block;
     const Tensor scale = g.tensor({.name = is_a ? "sa" : "sb",
-                                   .dim = {is_a ? rows : blocks, is_a ? blocks : rows},
+                                   .dim = {is_a ? (rows + 127) / 128 * 128 : blocks, is_a ? blocks : rows},
                                    .stride = {is_a ? blocks : 1, is_a ? 1 : blocks},
-                                   .data_type = DataType::fp8_e8m0,
+                                   .data_type = c.block == 16 ? DataType::fp8_e4m3 : DataType::fp8_e8m0,
                                    .reordering = TensorReordering::f8_128x4});
-    return g.block_scale_dequantize(x, scale, is_a ? std::vector<std::int64_t>{1, 32} : std::vector<std::int64_t>{32, 1});
+    return g.block_scale_dequantize(x, scale,
+                                    is_a ? std::vector<std::int64_t>{1, c.block} : std::vector<std::int64_t>{c.block, 1});
   };
-  const Tensor factor = c.scaled                      ? scaled(b, s.n, false)
+  const Tensor factor = c.is_scaled(c.b)              ? scaled(b, s.n, false)
                         : c.cast == DataType::not_set ? b
                                                       : g.pointwise(PointwiseMode::identity, {b}).set_data_type(c.cast);
-  const Tensor left = c.scaled ? scaled(a, s.m, true) : a;
+  const Tensor left = c.is_scaled(c.a) ? scaled(a, s.m, true) : a;
   g.matmul(left, factor, {.compute_data_type = c.compute}, 0.0, c.fast).set_output(true).set_data_type(c.out);
   const PlanList list = g.plans({.device = kGpu, .deselect_engines = {"cpu", "cublaslt"}});
   if (list.size() == 0) throw std::runtime_error(list.unsupported_text());
@@ -134,8 +149,8 @@ nlohmann::json measure(const Gpu& gpu, const ClockProbe& probe, const cuda::Cubl
                      for (const OperandInfo& operand : plan.operands())
                        buffers.push_back(reinterpret_cast<void*>((operand.name == "a"    ? o.a[i]
                                                                   : operand.name == "b"  ? o.b[i]
-                                                                  : operand.name == "sa" ? o.scales[0]
-                                                                  : operand.name == "sb" ? o.scales[1]
+                                                                  : operand.name == "sa" ? o.scales[2 * i]
+                                                                  : operand.name == "sb" ? o.scales[2 * i + 1]
                                                                                          : o.d[i])
                                                                      .address()));
                      if (!plan.execute(buffers, {gpu.stream}).ok()) throw std::runtime_error(plan.name() + " refused its call");
@@ -218,7 +233,7 @@ int main(int argc, char** argv) {
     for (const Case& c : kCases)
       for (const Shape& s : kShapes) {
         if (fmt::format("{} {}x{}x{}", c.name, s.m, s.n, s.k).find(part) == std::string::npos) continue;
-        if (s.k % 128 != 0 && (c.scaled || c.rival_b() != DataType::bf16)) continue;  // the rival asks for whole pieces
+        if (s.k % 128 != 0 && (c.block != 0 || c.rival_b() != DataType::bf16)) continue;  // the rival asks for whole pieces
         for (auto& r : measure(gpu, probe, **lt, c, s, plans)) file["records"].push_back(std::move(r));
         std::ofstream(argv[1]) << file.dump(1) << '\n';
       }

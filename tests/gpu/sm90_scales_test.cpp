@@ -11,7 +11,7 @@
 #include "support/gpu.hpp"
 #include "verglas/verglas.hpp"
 
-// MXFP8 products on a device and by the CPU engine: small integers and powers of two, the same bits; padding is poisoned.
+// Products with scales of blocks on a device and by the CPU engine: small numbers, the same bits; padding is poisoned.
 namespace verglas {
 namespace {
 
@@ -25,15 +25,17 @@ struct Case {
   bool two = false;       ///< two products that meet
   bool nan = false;       ///< one scale is NaN
   std::size_t shift = 0;  ///< bytes by which scales are shifted
+  std::int64_t block = 32, pad = 16;
+  DataType scale() const { return block == 16 ? DataType::fp8_e4m3 : DataType::fp8_e8m0; }
 };
 
 std::int64_t ceil_div(std::int64_t x, std::int64_t y) { return (x + y - 1) / y; }
 
 /// The product that a case describes; scales of A (L, M, K/32), of B (L, K/32, N), plain ones with a gap behind each row.
 void describe(Graph& g, const Case& c) {
-  const std::int64_t blocks = ceil_div(c.k, 32);
+  const std::int64_t blocks = ceil_div(c.k, c.block);
   const auto matrix = [&](const char* name, bool is_a, bool k_major, DataType t) {
-    const std::int64_t rows = is_a ? c.m : c.n, pitch = (k_major ? c.k : rows) + 16;
+    const std::int64_t rows = is_a ? c.m : c.n, pitch = (k_major ? c.k : rows) + c.pad;
     const std::int64_t along_k = k_major ? 1 : pitch, along_rows = k_major ? pitch : 1, batch = pitch * (k_major ? rows : c.k);
     return is_a ? g.tensor({.name = name, .dim = {c.l, c.m, c.k}, .stride = {batch, along_rows, along_k}, .data_type = t})
                 : g.tensor({.name = name, .dim = {c.l, c.k, c.n}, .stride = {batch, along_k, along_rows}, .data_type = t});
@@ -51,9 +53,10 @@ void describe(Graph& g, const Case& c) {
     const Tensor s = g.tensor({.name = name,
                                .dim = dim,
                                .stride = stride,
-                               .data_type = DataType::fp8_e8m0,
+                               .data_type = c.scale(),
                                .reordering = c.interleaved ? TensorReordering::f8_128x4 : TensorReordering::none});
-    return g.block_scale_dequantize(x, s, is_a ? std::vector<std::int64_t>{1, 1, 32} : std::vector<std::int64_t>{1, 32, 1})
+    return g
+        .block_scale_dequantize(x, s, is_a ? std::vector<std::int64_t>{1, 1, c.block} : std::vector<std::int64_t>{1, c.block, 1})
         .set_data_type(c.between);
   };
   Tensor a = matrix("a", true, c.a_k_major, c.a), b = matrix("b", false, c.b_k_major, c.b);
@@ -70,7 +73,8 @@ void describe(Graph& g, const Case& c) {
 void compare(const Case& c, std::size_t plan_index) {
   SCOPED_TRACE(::testing::Message() << c.l << 'x' << c.m << 'x' << c.n << 'x' << c.k << (c.a_k_major ? " t" : " n")
                                     << (c.b_k_major ? "t " : "n ") << name_of(c.a) << ' ' << name_of(c.b)
-                                    << (c.interleaved ? " interleaved" : "") << (c.two ? " two" : "") << " shift " << c.shift);
+                                    << (c.interleaved ? " interleaved" : "") << (c.two ? " two" : "") << " shift " << c.shift
+                                    << " block " << c.block << " pad " << c.pad);
   std::mt19937 random(static_cast<unsigned>(c.m * 31 + c.n * 7 + c.k));
   Graph on_cpu, on_gpu;
   describe(on_cpu, c);
@@ -86,23 +90,31 @@ void compare(const Case& c, std::size_t plan_index) {
   for (const OperandInfo& o : reference.operands()) {
     std::int64_t count = 1;
     for (std::size_t i = 0; i < o.dim.size(); ++i) count += (o.dim[i] - 1) * o.stride[i];
-    auto& bytes = host.emplace_back(static_cast<std::size_t>(count * bytes_of(o.dtype)), std::uint8_t{0xFF});
-    const bool is_scale = o.dtype == DataType::fp8_e8m0;
+    auto& bytes = host.emplace_back(static_cast<std::size_t>((count * bits_of(o.dtype) + 7) / 8), std::uint8_t{0xFF});
+    const bool is_scale = o.name[0] == 's';
     if (is_scale) {
       // Padding stays NaN: of atoms, and behind the rows of plain scales.
       const bool is_a = o.name == "sa";
-      const numeric::ScaleShape shape{.batches = c.l, .rows = is_a ? c.m : c.n, .columns = ceil_div(c.k, 32)};
+      const numeric::ScaleShape shape{.batches = c.l, .rows = is_a ? c.m : c.n, .columns = ceil_div(c.k, c.block)};
       for (std::int64_t l = 0; l < c.l; ++l)
         for (std::int64_t r = 0; r < shape.rows; ++r)
           for (std::int64_t q = 0; q < shape.columns; ++q) {
             const std::int64_t at = c.interleaved ? numeric::scale_offset(shape, l, r, q)
                                                   : l * shape.rows * (shape.columns + 1) + r * (shape.columns + 1) + q;
-            bytes[static_cast<std::size_t>(at)] = static_cast<std::uint8_t>(125 + random() % 5);
+            const float scale = 0.5F * static_cast<float>(1 + random() % 4);
+            if (c.block == 16) {
+              numeric::from_float(random() % 2 != 0 ? scale : -scale, &bytes[static_cast<std::size_t>(at)], c.scale());
+            } else {
+              bytes[static_cast<std::size_t>(at)] = static_cast<std::uint8_t>(125 + random() % 5);
+            }
           }
       if (c.nan) bytes[0] = 0xFF;
+    } else if (o.dtype == DataType::fp4_e2m1) {
+      for (std::uint8_t& pair : bytes) pair = static_cast<std::uint8_t>(random());
     } else if (!o.is_output) {
       for (std::int64_t i = 0; i < count; ++i)
-        numeric::from_float(static_cast<float>(static_cast<int>(random() % 5) - 2), bytes.data() + i, o.dtype);
+        numeric::from_float(static_cast<float>(static_cast<int>(random() % 5) - 2), bytes.data() + i * bytes_of(o.dtype),
+                            o.dtype);
     }
     device.emplace_back(driver, bytes.size(), 0xFF, is_scale ? c.shift : 0).upload(bytes.data());
     host_call.push_back(bytes.data());
@@ -140,6 +152,38 @@ TEST(Sm90Scales, GiveTheBitsOfTheCpuEngine) {
     cases.push_back({1, 129, 257, 288, true, true, interleaved, kE4m3, kE4m3, kFp32, false, true});
     cases.push_back({2, 140, 200, 320, true, true, interleaved, kE4m3, kE4m3, kFp32, true, true, true});
     cases.push_back({1, 64, 64, 128, true, true, interleaved, kE4m3, kE4m3, kFp32, true, true, false, true});
+  }
+  // Decoded to bf16 on their way: fp4 on one side and on both, fp8 beside bf16 and beside fp4, one product and two.
+  constexpr DataType kFp4 = DataType::fp4_e2m1;
+  const auto add = [&](Case c, std::int64_t block, std::int64_t pad, std::size_t shift) {
+    c.block = block, c.pad = pad, c.shift = shift;
+    for (const bool interleaved : {true, false}) {
+      c.interleaved = interleaved;
+      cases.push_back(c);
+    }
+  };
+  for (const std::int64_t block : {16, 32})
+    for (const std::int64_t pad : {0, 2}) {
+      const std::size_t shift = pad == 0 ? 0 : 1;
+      add({1, 144, 272, 416, true, true, true, kBf16, kFp4, kFp32, false, true}, block, pad, shift);
+      add({1, 144, 272, 416, false, true, true, kBf16, kFp4, kBf16, false, true}, block, pad, shift);
+      add({2, 300, 520, 994, true, true, true, kFp4, kFp4, kFp32}, block, pad, shift);
+      add({3, 65, 131, 130, true, true, true, kFp4, kBf16, kFp32, true, false}, block, pad, shift);
+      add({2, 140, 200, 320, true, true, true, kFp4, kFp4, kFp32, true, true, true}, block, pad, shift);
+      add({1, 64, 64, 128, true, true, true, kFp4, kFp4, kFp32, true, true, false, true}, block, pad, shift);
+      add({1, 16, 520, 1088, true, true, true, kBf16, kFp4, kFp32, false, true}, block, pad, shift);
+      add({1, 7, 130, 1024, true, true, true, kBf16, kFp4, kFp32, false, true, true}, block, pad, shift);
+    }
+  for (const bool tb : {true, false})
+    for (const std::int64_t pad : {0, 3}) {
+      add({1, 144, 272, 416, true, tb, true, kBf16, kE4m3, kFp32, false, true}, 32, pad, 0);
+      add({2, 67, 140, 77, true, tb, true, kBf16, kE5m2, kBf16, false, true}, 32, pad, 1);
+      add({1, 16, 520, 1088, true, tb, true, kBf16, kE4m3, kFp32, false, true}, 32, pad, 0);
+      add({1, 130, 140, 320, true, tb, true, kFp4, kE4m3, kFp32}, 32, pad == 0 ? 0 : 4, 0);
+    }
+  for (std::size_t i = 0; i < 4; ++i) {
+    add({1, 530, 1030, 640, true, true, true, kBf16, kFp4, kFp32, false, true}, 16, 0, 0);
+    add({1, 530, 1030, 640, true, true, true, kFp4, kFp4, kFp32}, 16, 0, 0);
   }
   for (std::size_t i = 0; i < 6; ++i) cases.push_back({1, 530, 1030, 640, true, true, true, kE4m3, kE4m3, kFp32});
   std::atomic<std::size_t> next{0};

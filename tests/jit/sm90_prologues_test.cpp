@@ -77,42 +77,64 @@ TEST_P(Prologues, CompileCleanOnEveryTile) {
   EXPECT_GE(tiles, 3);
 }
 
+struct Scaled {
+  DataType a, b;  ///< fp8 and fp4 with scales of blocks
+  std::int64_t block = 32;
+};
+
+/// One product or two, at their rows.
+void compile_clean(const Scaled& x, bool interleaved, int products, std::int64_t rows) {
+  Graph g;
+  const auto matrix = [&](const char* name, bool is_a) {
+    const DataType type = is_a ? x.a : x.b;
+    const std::int64_t blocks = kN / x.block, lines = is_a ? rows : kN;
+    const Tensor t = g.tensor({.name = name,
+                               .dim = {is_a ? lines : kN, is_a ? kN : lines},
+                               .stride = {is_a ? kN : 1, is_a ? 1 : kN},
+                               .data_type = type});
+    if (type == DataType::bf16) return t;
+    const Tensor s = g.tensor({.name = "s",
+                               .dim = {is_a ? (lines + 127) / 128 * 128 : blocks, is_a ? blocks : lines},
+                               .stride = {is_a ? blocks : 1, is_a ? 1 : blocks},
+                               .data_type = x.block == 16 ? DataType::fp8_e4m3 : DataType::fp8_e8m0,
+                               .reordering = interleaved ? TensorReordering::f8_128x4 : TensorReordering::none});
+    return g.block_scale_dequantize(t, s, is_a ? std::vector{std::int64_t{1}, x.block} : std::vector{x.block, std::int64_t{1}});
+  };
+  const Tensor a = matrix("a", true);
+  Tensor d = g.matmul(a, matrix("b", false));
+  if (products == 2) d = g.mul(g.swish(d), g.matmul(a, matrix("b2", false)));
+  d.set_output(true).set_data_type(DataType::bf16);
+  g.validate();
+  const auto chain = chain::analyse(g.data());
+  ASSERT_TRUE(chain.has_value()) << chain.error().text;
+  const auto claimed = sm90::claim_chain(*chain);
+  ASSERT_TRUE(claimed.has_value()) << claimed.error().text;
+  int tiles = 0;
+  for (const Knobs& knobs : sm90::configurations_of(*chain, 132)) {
+    if (knobs.at("PROGRAMMATIC") != 0) continue;
+    const auto request =
+        sm90::compile_request(sm90::configuration_of(*chain, knobs), sm90::epilogue_of(sm90::seen_chain(*chain, knobs))->text);
+    const jit::CompiledKernel k = jit::compile(**cuda::nvrtc(), request);
+    EXPECT_TRUE(k.report.clean()) << k.kernel << '\n' << k.log;
+    std::printf("%-64s %4d registers %7.0f ms\n", k.kernel.c_str(), k.report.registers, k.compile_ms);
+    ++tiles;
+  }
+  EXPECT_GE(tiles, 3);
+}
+
 TEST(Scales, CompileCleanOnEveryTile) {
   if (const auto nvrtc = cuda::nvrtc(); !nvrtc) VERGLAS_SKIP_FOR_WANT_OF("nvrtc", nvrtc.error().text);
-  for (const bool interleaved : {true, false})
-    for (const int products : {1, 2}) {
-      Graph g;
-      const auto scaled = [&](const char* name, bool is_a) {
-        const std::int64_t blocks = kN / 32;
-        const Tensor x =
-            g.tensor({.name = name, .dim = {kN, kN}, .stride = {is_a ? kN : 1, is_a ? 1 : kN}, .data_type = DataType::fp8_e4m3});
-        const Tensor s = g.tensor({.name = "s",
-                                   .dim = {is_a ? kN : blocks, is_a ? blocks : kN},
-                                   .stride = {is_a ? blocks : 1, is_a ? 1 : blocks},
-                                   .data_type = DataType::fp8_e8m0,
-                                   .reordering = interleaved ? TensorReordering::f8_128x4 : TensorReordering::none});
-        return g.block_scale_dequantize(x, s, is_a ? std::vector<std::int64_t>{1, 32} : std::vector<std::int64_t>{32, 1});
-      };
-      const Tensor a = scaled("a", true);
-      Tensor d = g.matmul(a, scaled("b", false));
-      if (products == 2) d = g.mul(g.swish(d), g.matmul(a, scaled("b2", false)));
-      d.set_output(true).set_data_type(DataType::bf16);
-      g.validate();
-      const auto chain = chain::analyse(g.data());
-      ASSERT_TRUE(chain.has_value()) << chain.error().text;
-      const auto claimed = sm90::claim_chain(*chain);
-      ASSERT_TRUE(claimed.has_value()) << claimed.error().text;
-      int tiles = 0;
-      for (const Knobs& knobs : sm90::configurations_of(*chain, 132)) {
-        if (knobs.at("PROGRAMMATIC") != 0) continue;
-        const jit::CompiledKernel k = jit::compile(
-            **cuda::nvrtc(), sm90::compile_request(sm90::configuration_of(*chain, knobs), sm90::epilogue_of(*chain)->text));
-        EXPECT_TRUE(k.report.clean()) << k.kernel << '\n' << k.log;
-        std::printf("%-64s %4d registers %7.0f ms\n", k.kernel.c_str(), k.report.registers, k.compile_ms);
-        ++tiles;
-      }
-      EXPECT_GE(tiles, 3);
-    }
+  using enum DataType;
+  for (const bool interleaved : {true, false}) {
+    for (const int products : {1, 2}) compile_clean({fp8_e4m3, fp8_e4m3}, interleaved, products, kN);
+    compile_clean({bf16, fp4_e2m1, 16}, interleaved, 1, kN);
+  }
+  for (const int products : {1, 2}) compile_clean({fp4_e2m1, fp4_e2m1, 16}, true, products, kN);
+  compile_clean({fp4_e2m1, bf16}, true, 1, kN);
+  for (const std::int64_t rows : {16, 32, 128}) compile_clean({bf16, fp4_e2m1, 16}, true, 1, rows);
+  compile_clean({bf16, fp8_e4m3}, true, 2, 16);
+  compile_clean({bf16, fp8_e5m2}, true, 1, kN);
+  compile_clean({fp8_e4m3, fp4_e2m1}, true, 1, kN);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, Prologues, ::testing::ValuesIn(ways()), [](const auto& i) { return i.param.name; });

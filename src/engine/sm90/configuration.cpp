@@ -41,7 +41,8 @@ std::string product_suffix(const KernelConfig& c) {
 }
 
 std::string epilogue_suffix(const KernelConfig& c) {
-  std::string s = c.d_along_m ? "_m" : c.has_d ? "" : "_n";
+  std::string s = c.slots != 0 ? fmt::format("_q{}{}{}x{}", c.a_decoded, c.b_decoded, c.producers, c.slots) : "";
+  s += c.d_along_m ? "_m" : c.has_d ? "" : "_n";
   if (c.reductions != 0) s += fmt::format("_r{}{}", c.reductions, c.column_reductions);
   if (c.vectors != 0) s += fmt::format("_v{}", c.vectors);
   if (c.loads_tile) s += "_t";
@@ -74,7 +75,7 @@ int instruction_n(const KernelConfig& c) noexcept {
   return c.block_n / parts;
 }
 int block_k(const KernelConfig& c) noexcept { return kLineBytes / bytes_of(c.input); }
-int threads_of(const KernelConfig& c) noexcept { return 128 * (c.consumers + 1); }
+int threads_of(const KernelConfig& c) noexcept { return 128 * (c.consumers + c.producers); }
 int row_blocks(const KernelConfig& c) noexcept { return c.block_m / 64 / (c.schedule == Schedule::pingpong ? 1 : c.consumers); }
 int results_of(const KernelConfig& c) noexcept { return c.gemms * row_blocks(c) * c.block_n / 2; }
 int accumulators_of(const KernelConfig& c) noexcept {
@@ -88,14 +89,19 @@ int chunks_of(const KernelConfig& c) noexcept { return row_blocks(c) * chunks_of
 int scratch_bytes(const KernelConfig& c) noexcept {
   return 4 * ((c.column_reductions * 4 + c.vectors) * c.block_n + 8 * c.reductions);
 }
+int decoding_bytes(const KernelConfig& c) noexcept {
+  const auto bytes = [](int pieces) { return (pieces + 127) / 128 * 128 * 20; };
+  return c.a_count * bytes(c.block_m * c.a_decoded) + c.b_count * bytes(c.block_n * c.b_decoded);
+}
 int landing_bytes(const KernelConfig& c) noexcept { return (c.split - 1) * c.consumers * 4 * 128 * results_of(c); }
 int group_bytes(const KernelConfig& c) noexcept { return c.groups == 0 ? 0 : 4 * (2 * (c.groups + 1) + threads_of(c) / 32); }
 int smem_bytes(const KernelConfig& c) noexcept {
   const int chunks = c.store_buffers + c.further_outputs * c.further_buffers;
   const int barriers =
       2 * c.stages + 2 + (c.split > 1 ? 2 * c.consumers : 0) + (c.loads_tile ? c.consumers * c.store_buffers : 0);
-  return c.stages * stage_bytes(c) + c.consumers * (chunks * kChunkBytes + c.run_slots * c.run_bytes + scratch_bytes(c)) +
-         landing_bytes(c) + 8 * barriers + group_bytes(c);
+  const int of_consumer = chunks * kChunkBytes + c.run_slots * c.run_bytes + scratch_bytes(c);
+  const int before = c.stages * stage_bytes(c) + c.consumers * of_consumer + landing_bytes(c) + 8 * barriers + group_bytes(c);
+  return (before + 15) / 16 * 16 + c.producers * c.slots * decoding_bytes(c);
 }
 int entry_registers(const KernelConfig& c) noexcept {
   const int share = kRegistersPerSm / threads_of(c) / 8 * 8;
@@ -111,7 +117,7 @@ int producer_registers(const KernelConfig& c) noexcept {
 }
 int consumer_registers(const KernelConfig& c) noexcept {
   if (c.consumers == 1) return entry_registers(c);
-  if (copies(c)) return c.consumers == 2 ? 208 : 144;
+  if (copies(c)) return c.producers > 1 ? 168 : c.consumers == 2 ? 208 : 144;
   if (c.consumers == 2) return accumulators_of(c) > 176 && !c.scaled ? 240 : 232;
   return 160;
 }
@@ -140,6 +146,9 @@ std::optional<std::string> fault_of(const KernelConfig& c) {
       return fmt::format("{} of {} is not turned in pieces of {}", role, verglas::name_of(a), piece_bytes(path));
   }
   if (c.promoted && !is_fp8_product(c)) return fmt::format("sums of {} need no promotion", verglas::name_of(a));
+  if ((c.a_decoded != 0 || c.b_decoded != 0) && (bytes_of(a) != 2 || c.slots < 2)) return "what is decoded becomes 16-bit values";
+  if (c.producers > 1 && (c.slots == 0 || c.consumers > 2 || c.stages < c.producers + (c.schedule == Schedule::pingpong ? 2 : 0)))
+    return fmt::format("{} producers", c.producers);
   if (c.scaled && !c.promoted) return "blocks with scales are promoted";
   if (c.promoted && c.schedule == Schedule::pingpong) return "with ping-pong nothing hides a promotion";
   if (c.consumers < 1 || c.consumers > 3) return fmt::format("{} consumers, not 1 to 3", c.consumers);
@@ -203,6 +212,9 @@ int stages_that_fit(KernelConfig c, int most) noexcept {
 }
 
 void fit_staging(KernelConfig& c) noexcept {
+  constexpr int kOnTheWay = 32'000;  // bytes, of what is decoded: as much as hides memory's latency
+  if (decoding_bytes(c) > 0)
+    for (c.slots = 2; c.slots < 16 && 2 * c.slots * c.producers * decoding_bytes(c) <= kOnTheWay;) c.slots *= 2;
   const bool pingpong = c.schedule == Schedule::pingpong;
   if (c.run_bytes > 0) {
     c.store_buffers = 0;

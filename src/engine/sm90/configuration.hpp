@@ -45,8 +45,11 @@ struct KernelConfig {
   bool d_along_m = false;  ///< D is contiguous along M; by the copy engine only
   bool a_turned = false;   ///< contiguous along M in memory and along K in shared memory: threads turn it
   bool b_turned = false;
-  bool scaled = false;    ///< fp8 with scales of blocks of 32: each is summed apart, which is promotion too
-  bool promoted = false;  ///< fp8: every 128 of k are summed apart and added in fp32
+  int a_decoded = 0, b_decoded = 0;  ///< pieces of 16 bytes of a line of a stage that threads decode to bf16; 0: as it is stored
+  int producers = 1;                 ///< warpgroups that load; more than one where all that threads load is decoded
+  int slots = 0;                     ///< k-blocks of these that are on their way: a power of two
+  bool scaled = false;               ///< fp8 with scales of blocks of 32: each is summed apart, which is promotion too
+  bool promoted = false;             ///< fp8: every 128 of k are summed apart and added in fp32
   /// Products that share a tile: one, or two (gemms = 2) of up to two matrices each of A and of B.
   int gemms = 1, a_count = 1, b_count = 1;
   std::array<std::uint8_t, 2> gemm_a{}, gemm_b{};  ///< which A and B a product multiplies
@@ -86,10 +89,11 @@ int row_blocks(const KernelConfig& c) noexcept;       ///< wgmma row blocks of 6
 int results_of(const KernelConfig& c) noexcept;       ///< registers in which a consumer thread holds a tile
 int accumulators_of(const KernelConfig& c) noexcept;  ///< these and the sums that are promoted
 int stage_bytes(const KernelConfig& c) noexcept;
-int scratch_bytes(const KernelConfig& c) noexcept;  ///< shared memory of a consumer's reductions and vectors
-int landing_bytes(const KernelConfig& c) noexcept;  ///< shared memory for the sums of the other blocks of a cluster
-int chunks_of(const KernelConfig& c) noexcept;      ///< chunks of D a consumer drains a tile in
-int group_bytes(const KernelConfig& c) noexcept;    ///< shared memory of what the offsets say
+int scratch_bytes(const KernelConfig& c) noexcept;   ///< shared memory of a consumer's reductions and vectors
+int decoding_bytes(const KernelConfig& c) noexcept;  ///< shared memory of one slot of what is decoded
+int landing_bytes(const KernelConfig& c) noexcept;   ///< shared memory for the sums of the other blocks of a cluster
+int chunks_of(const KernelConfig& c) noexcept;       ///< chunks of D a consumer drains a tile in
+int group_bytes(const KernelConfig& c) noexcept;     ///< shared memory of what the offsets say
 int smem_bytes(const KernelConfig& c) noexcept;
 int entry_registers(const KernelConfig& c) noexcept;     ///< per thread, by the launch bounds
 int producer_registers(const KernelConfig& c) noexcept;  ///< after setmaxnreg; entry_registers with one consumer

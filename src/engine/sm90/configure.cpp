@@ -43,6 +43,9 @@ constexpr std::array kSplitShapes = {Shape{128, 64, 2, false, 2}, Shape{64, 64, 
 /// Up to so many rows, or columns, D is narrow: that side becomes the columns of the kernel, since its rows come in blocks of 64.
 constexpr std::int64_t kNarrow = 32;
 
+/// Where operands are decoded, by two warpgroups.
+constexpr Shape kDecodedShape = {128, 192, 2, false};
+
 /// Of sums that are promoted: cooperative, since the add hides behind the other consumer's products.
 constexpr std::array kPromotedShapes = {Shape{128, 256, 2, false}, Shape{128, 192, 2, false}, Shape{128, 128, 2, false},
                                         Shape{64, 128, 1, false}, Shape{64, 64, 1, false}};
@@ -54,7 +57,8 @@ constexpr std::array kPromotedPairShapes = {Shape{128, 128, 2, false}, Shape{128
 
 /// fp8 sums are, unless the graph lets all of its products go without.
 bool is_promoted(const chain::FusionChain& c) {
-  return is_fp8(multiplied_type(c, first_input(c, 0))) && (has_scales(c) || !std::ranges::all_of(c.gemms, &chain::Gemm::is_fast));
+  return is_fp8(multiplied_type(c, first_input(c, 0))) &&
+         (scales_sums(c) || !std::ranges::all_of(c.gemms, &chain::Gemm::is_fast));
 }
 
 Knobs knobs_of(const Shape& s, bool programmatic, bool may_have_runs) {
@@ -76,6 +80,8 @@ std::vector<Shape> family_of(const chain::FusionChain& c, int sm_count) {
       promoted ? (pair ? Family(kPromotedPairShapes) : Family(kPromotedShapes)) : (pair ? Family(kPairShapes) : Family(kShapes));
   std::vector<Shape> all(family.begin(), family.end());
   if (c.grouping.axis != chain::GroupedAxis::none) return all;
+  if (!pair && std::any_of(c.inputs.begin(), c.inputs.end(), [&](const auto& in) { return pieces_decoded(c, in) != 0; }))
+    all.push_back(kDecodedShape);
   const auto [l, m, n, k] = c.declared;
   for (const Shape& s : kSplitShapes)
     if (l * ((m + s.m - 1) / s.m) * ((n + s.n - 1) / s.n) <= sm_count / 2) all.push_back(s);
@@ -135,11 +141,13 @@ KernelConfig configuration_of(const chain::FusionChain& chain, const Knobs& knob
   k.input = multiplied_type(c, first_input(c, 0));
   const DataType input_b = multiplied_type(c, first_input(c, 1));
   k.input_b = input_b == k.input ? DataType::not_set : input_b;
-  k.scaled = has_scales(c);
+  k.scaled = scales_sums(c);
+  k.a_decoded = pieces_decoded(c, first_input(c, 0));
+  k.b_decoded = pieces_decoded(c, first_input(c, 1));
   k.promoted = is_promoted(c);
   const auto stored = [&](int side) {
     const chain::MatrixInput& in = first_input(c, side);
-    return in.prologue.empty() ? DataType::not_set : stored_type(c, in);
+    return in.prologue.empty() && pieces_decoded(c, in) == 0 ? DataType::not_set : stored_type(c, in);
   };
   k.a_stored = stored(0);
   k.b_stored = stored(1);
@@ -156,6 +164,11 @@ KernelConfig configuration_of(const chain::FusionChain& chain, const Knobs& knob
     k.zero_fill = c.grouping.zero_fill && k.has_d;
   }
   fit_operands(k, problem_of(roles, declared_views(c).data(), input_bytes(k), bytes_of(k.output)));
+  // More warps decode faster, and leave fewer registers: for instructions of at most 192 columns. Only what decodes takes turns.
+  const bool decodes = k.a_decoded != 0 || k.b_decoded != 0;
+  const bool loads = (k.a_path != Path::tma && k.a_decoded == 0) || (k.b_path != Path::tma && k.b_decoded == 0);
+  if (decodes && !loads && k.block_n <= 192)
+    k.producers = k.consumers == 1 && results_of(k) <= 88 ? 3 : results_of(k) <= 128 ? 2 : 1;
   k.vectors = k.run_bytes > 0 ? 0 : vectors_of(c);
   const StagedRoles staged = staged_roles(c);
   k.loads_tile = staged.tile.role >= 0;
@@ -183,6 +196,8 @@ std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) 
       if (k.block_m >= 128 && k.block_n >= 128 && k.a_path == Path::bytes16 && k.b_path == Path::bytes16 &&
           k.d_path == Path::bytes16)
         continue;
+      // ptxas serialises these products.
+      if (k.split > 1 && k.gemms > 1 && k.slots != 0) continue;
       // Where D lies column by column and not for the copy engine, plans without the exchange take more calls.
       if (s.exchanged && k.d_path != Path::tma && piece_bytes(k.d_path) != bytes_of(k.output)) continue;
       // 176 accumulators leave no registers for addresses: the drain by single elements spills there.

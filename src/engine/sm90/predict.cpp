@@ -17,6 +17,7 @@ constexpr double kProgrammaticGain = 1.8e-6, kProgrammaticSeconds = 30e-6;  ///<
 constexpr double kDrainCyclesPerValue = 2200.0 / (64.0 * 256.0);            ///< a consumer's share of a tile through staging
 constexpr double kElementCycles = 3;  ///< of a value of D that goes by itself, column by column
 constexpr double kJoinCycles = 1000, kJoinCyclesPerValue = 2700.0 / (64.0 * 128.0);  ///< sums of another block
+constexpr double kDecodeCycles = 1.0 / 20;                                           ///< of an element, by a producer warpgroup
 constexpr double kLastStoreBytes = 40;  ///< per cycle: what the last tile of each SM writes while nothing runs
 
 /// What power leaves of the clock when tensor cores are busy that share of the time.
@@ -91,7 +92,9 @@ double predict_seconds(const KernelConfig& c, const std::array<std::int64_t, 4>&
   // One instruction of 64 rows takes N/2 cycles, or the shared-memory port's 16 + N/4; four of them a k-block.
   const double instruction = std::max(c.block_n / 2.0, 16 + c.block_n / 4.0);
   const double promotion = c.scaled ? 2.3 : c.promoted ? 1.08 : 1.0;
-  const double tile_cycles = c.gemms * c.block_m / 64.0 * instruction * 4 * k_blocks * promotion;
+  const double decoded = block_k(c) * (c.a_count * c.block_m * (c.a_decoded != 0) + c.b_count * c.block_n * (c.b_decoded != 0));
+  const double tile_cycles =
+      k_blocks * std::max(c.gemms * c.block_m / 64.0 * instruction * 4 * promotion, decoded * kDecodeCycles);
   const bool pingpong = c.schedule == Schedule::pingpong;
   const double values = 1.0 * c.block_m * c.block_n / (pingpong ? 1 : c.consumers);
   const bool by_element = c.d_path != Path::tma && piece_bytes(c.d_path) == bytes_of(c.output);
@@ -112,15 +115,18 @@ double predict_seconds(const KernelConfig& c, const std::array<std::int64_t, 4>&
   const double per_flop = 2.0 * (1.0 * c.a_count / c.block_n + 1.0 * c.b_count / c.block_m) / (2.0 * c.gemms);
   const double power = 1 + std::clamp(10 * (per_flop - 0.0117), 0.0, 0.05);
   const double clock = clock_at(util) / power / (c.block_n <= 64 ? 1.02 : 1.0);
-  const double copied = c.a_path == Path::tma && c.b_path == Path::tma ? 1.0 : 2.5;  // pieces are moved by threads
+  const auto moves = [](Path path, int decoded_pieces) { return path != Path::tma && decoded_pieces == 0; };
+  const double copied = moves(c.a_path, c.a_decoded) || moves(c.b_path, c.b_decoded) ? 2.5 : 1.0;  // pieces by threads
   const double tensor = (cycles + last_store) / clock * copied;
 
-  const double in = bytes_of(c.input) * l * k;
+  // Pieces of 16 bytes hold 64 elements beside scales of a tenth.
+  const auto bytes = [&](int decoded_pieces) { return decoded_pieces == 0 ? bytes_of(c.input) : decoded_pieces * 17 / 64.0; };
+  const double a_rows = c.a_count * bytes(c.a_decoded), b_rows = c.b_count * bytes(c.b_decoded);
   const double out = (c.has_d ? bytes_of(c.output) * l * m * n : 0) + c.run_bytes * l * m * n / (64 * 64);
-  const double operands = in * (c.a_count * m + c.b_count * n * std::max(1.0, some));
-  const double l2 = (in * (c.a_count * m * std::ceil(n / c.block_n) + c.b_count * n * tiles_m) + out) / kL2Bytes;
-  const double lines = c.a_count * std::min(m, 1.0 * c.block_m) + c.b_count * std::min(n, 1.0 * c.block_n);
-  const double taken_in = waves * k_blocks * lines * kLineBytes / kSmBytes;
+  const double operands = l * k * (a_rows * m + b_rows * n * std::max(1.0, some));
+  const double l2 = (l * k * (a_rows * m * std::ceil(n / c.block_n) + b_rows * n * tiles_m) + out) / kL2Bytes;
+  const double taken_in =
+      waves * k_blocks * block_k(c) * (a_rows * std::min(m, 1.0 * c.block_m) + b_rows * std::min(n, 1.0 * c.block_n)) / kSmBytes;
   const double busy = std::max({tensor, l2, taken_in});
   const double memory = (operands * (operands > kL2Size ? 1.3 : 1.0) + out) / kMemoryBytes;
   // Neither hides the other wholly where both are long.

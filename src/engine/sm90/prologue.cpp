@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include "engine/sm90/expression.hpp"
 
@@ -69,13 +70,21 @@ std::string struct_text(const FusionChain& c, const MatrixInput& in, const char*
     const std::string result = integer ? int_expression(s.mode, s.parameters) : float_expression(s.mode, s.parameters);
     steps += fmt::format("      {} v{};\n      {{\n        const {} x = {};\n", held_int ? "int" : "float", i + 1, lane, x);
     if (!y.empty()) steps += fmt::format("        const {} y = {};\n", lane, y);
-    steps += fmt::format("        v{} = {};\n      }}\n", i + 1, rounded(s.dtype, integer, result));
+    // The stage is packed in that type by pairs; single roundings have an eighth of their rate.
+    const bool is_packed = i + 1 == in.prologue.size() && !integer && s.dtype == in.dtype &&
+                           (s.dtype == DataType::bf16 || s.dtype == DataType::fp16);
+    steps += fmt::format("        v{} = {};\n      }}\n", i + 1, rounded(is_packed ? DataType::fp32 : s.dtype, integer, result));
   }
+  // Bytes along K, which a Decoder converts.
+  const char* decoding = pieces_decoded(c, in) == 0 ? ""
+                                                    : "    using Pieces = BytePieces;\n    static constexpr int BLOCK = 0;\n"
+                                                      "    static constexpr bool INTERLEAVED = false;\n"
+                                                      "    VG_DEVICE Aux scales(int) const { return {}; }\n";
   return fmt::format(
-      "  struct {} {{\n    static constexpr bool CONVERTS = true;\n    using Stored = {};\n    using Stage = {};\n{}"
+      "  struct {} {{\n    static constexpr bool CONVERTS = true;\n{}    using Stored = {};\n    using Stage = {};\n{}"
       "    VG_DEVICE explicit {}(const EpilogueArguments& a) {{\n{}    }}\n"
       "    VG_DEVICE float operator()({} v0) const {{\n{}      return v{};\n    }}\n  }};\n",
-      name, slot_name(stored), slot_name(in.dtype), scalars.members, name, scalars.loads,
+      name, decoding, slot_name(stored), slot_name(in.dtype), scalars.members, name, scalars.loads,
       stored == DataType::int32 ? "int" : "float", steps, in.prologue.size());
 }
 
@@ -99,6 +108,29 @@ std::string scales_text(const FusionChain& c, int side, EpiloguePlan& plan) {
       letter, cases);
 }
 
+/// What a Decoder of that side does (decode.cuh).
+std::string decoding_text(const FusionChain& c, int side, const char* name, EpiloguePlan& plan) {
+  const MatrixInput& first = first_input(c, side);
+  const DataType stored = stored_type(c, first);
+  const chain::Role* role = first.scale_role < 0 ? nullptr : &c.roles[static_cast<std::size_t>(first.scale_role)];
+  const bool is_e8m0 = role != nullptr && c.operands[static_cast<std::size_t>(role->operand)].dtype == DataType::fp8_e8m0;
+  std::string cases;
+  int i = 0;
+  for (const MatrixInput& in : c.inputs)
+    if ((role_of(c, in).kind == chain::RoleKind::a) == (side == 0) && in.scale_role >= 0)
+      cases += fmt::format("      if (i == {}) return arguments.aux[{}];\n", i++, slot_in(plan.aux, in.scale_role));
+  return fmt::format(
+      "  struct {0} {{\n    using Pieces = {1};\n    using Scale = {2};\n    static constexpr int BLOCK = {3};\n"
+      "    static constexpr bool INTERLEAVED = {4}, CONVERTS = false;\n    const EpilogueArguments& arguments;\n"
+      "    VG_DEVICE explicit {0}(const EpilogueArguments& a) : arguments(a) {{}}\n"
+      "    VG_DEVICE Aux scales(int i) const {{\n{5}      return {{}};\n    }}\n  }};\n",
+      name,
+      stored == DataType::fp4_e2m1   ? "Fp4Pieces"
+      : stored == DataType::fp8_e4m3 ? "Fp8Pieces<true>"
+                                     : "Fp8Pieces<false>",
+      is_e8m0 ? "E8m0Scale" : "E4m3Scale", role == nullptr ? 0 : role->block, role != nullptr && role->is_interleaved, cases);
+}
+
 }  // namespace
 
 const MatrixInput& first_input(const FusionChain& c, int side) noexcept {
@@ -109,25 +141,80 @@ DataType stored_type(const FusionChain& c, const MatrixInput& in) noexcept {
   return c.operands[static_cast<std::size_t>(role_of(c, in).operand)].dtype;
 }
 
-DataType multiplied_type(const FusionChain& c, const MatrixInput& in) noexcept {
-  return in.scale_role >= 0 ? stored_type(c, in) : in.dtype;
+namespace {
+
+bool is_fp8_factor(DataType t) noexcept { return t == DataType::fp8_e4m3 || t == DataType::fp8_e5m2; }
+
+DataType type_of_scales(const FusionChain& c, const MatrixInput& in) noexcept {
+  return in.scale_role < 0 ? DataType::not_set
+                           : c.operands[static_cast<std::size_t>(c.roles[static_cast<std::size_t>(in.scale_role)].operand)].dtype;
 }
+
+/// In memory, with or without scales, and without a prologue.
+bool is_narrow(const FusionChain& c, const MatrixInput& in) noexcept {
+  const DataType t = stored_type(c, in);
+  return in.prologue.empty() && (t == DataType::fp4_e2m1 || is_fp8_factor(t));
+}
+
+bool lies_along_k(const FusionChain& c, const MatrixInput& in) noexcept {
+  const chain::Role& r = role_of(c, in);
+  return r.axis[2] >= 0 && c.operands[static_cast<std::size_t>(r.operand)].stride[static_cast<std::size_t>(r.axis[2])] == 1;
+}
+
+/// Decoded to bf16, with its scales or beside a matrix that has some.
+bool is_decoded_narrow(const FusionChain& c, const MatrixInput& in) noexcept {
+  return has_scales(c) && !scales_sums(c) && is_narrow(c, in);
+}
+
+}  // namespace
 
 bool has_scales(const FusionChain& c) noexcept {
   return std::ranges::any_of(c.inputs, [](const MatrixInput& in) { return in.scale_role >= 0; });
 }
 
+bool scales_sums(const FusionChain& c) noexcept {
+  return has_scales(c) && std::ranges::all_of(c.inputs, [&](const MatrixInput& in) {
+           const bool is_mx = in.scale_role < 0 || (type_of_scales(c, in) == DataType::fp8_e8m0 &&
+                                                    c.roles[static_cast<std::size_t>(in.scale_role)].block == 32);
+           return is_fp8_factor(in.scale_role >= 0 ? stored_type(c, in) : in.dtype) && is_mx;
+         });
+}
+
+int pieces_decoded(const FusionChain& c, const MatrixInput& in) noexcept {
+  if (is_decoded_narrow(c, in)) return stored_type(c, in) == DataType::fp4_e2m1 ? 2 : 4;
+  // What a prologue makes of bytes that lie along K.
+  return c.grouping.axis == chain::GroupedAxis::none && !in.prologue.empty() && bytes_of(stored_type(c, in)) == 1 &&
+                 bytes_of(in.dtype) == 2 && lies_along_k(c, in)
+             ? 4
+             : 0;
+}
+
+DataType multiplied_type(const FusionChain& c, const MatrixInput& in) noexcept {
+  if (is_decoded_narrow(c, in)) return DataType::bf16;
+  return in.scale_role >= 0 ? stored_type(c, in) : in.dtype;
+}
+
 std::optional<Decline> fault_of_scales(const FusionChain& c) {
-  for (const chain::Role& r : c.roles)
-    if (r.kind == chain::RoleKind::output_scale)
-      return Decline{Rule::sm90_block_scale, label_of(c, r) + " holds scales of blocks of " + std::to_string(r.block)};
+  const auto fault = [&](int role, std::string what) {
+    return Decline{Rule::sm90_block_scale, label_of(c, c.roles[static_cast<std::size_t>(role)]) + what};
+  };
+  for (const chain::Quantise& q : c.quantised)
+    return fault(q.scale_role, " holds scales of blocks of " + std::to_string(q.block));
   if (!has_scales(c)) return std::nullopt;
   for (const MatrixInput& in : c.inputs) {
-    const DataType type = multiplied_type(c, in);
-    if (type != DataType::fp8_e4m3 && type != DataType::fp8_e5m2)
-      return Decline{Rule::sm90_block_scale, label_of(c, role_of(c, in)) + " is " + std::string(name_of(type))};
-    if (in.scale_role >= 0 && in.dtype == DataType::fp16)
-      return Decline{Rule::sm90_block_scale, label_of(c, role_of(c, in)) + " is rounded to fp16 with its scales"};
+    if (in.scale_role >= 0 && in.dtype == DataType::fp16) return fault(in.role, " is rounded to fp16 with its scales");
+    if (scales_sums(c)) continue;
+    if (c.grouping.axis != chain::GroupedAxis::none) return fault(in.role, " is decoded, and of a grouped product");
+    if (multiplied_type(c, in) != DataType::bf16)
+      return fault(in.role, " is " + std::string(name_of(in.dtype)) + " beside what is decoded to bf16");
+    // Matrices of a side are decoded by one way.
+    const MatrixInput& first = first_input(c, role_of(c, in).kind == chain::RoleKind::a ? 0 : 1);
+    const auto way = [&](const MatrixInput& x) {
+      const chain::Role* r = x.scale_role < 0 ? nullptr : &c.roles[static_cast<std::size_t>(x.scale_role)];
+      return std::tuple(!is_decoded_narrow(c, x) ? DataType::not_set : stored_type(c, x), type_of_scales(c, x),
+                        r == nullptr ? 0 : r->block, r != nullptr && r->is_interleaved);
+    };
+    if (way(in) != way(first)) return fault(in.role, " has other blocks than " + label_of(c, role_of(c, first)));
   }
   return std::nullopt;
 }
@@ -148,14 +235,19 @@ std::optional<Decline> fault_of_prologues(const FusionChain& c) {
 }
 
 std::string prologues_text(const FusionChain& c, EpiloguePlan& plan) {
-  const bool a = !first_input(c, 0).prologue.empty(), b = !first_input(c, 1).prologue.empty();
   std::string text = "struct Prologues {\n";
-  if (a) text += struct_text(c, first_input(c, 0), "A", plan);
-  if (b) text += struct_text(c, first_input(c, 1), "B", plan);
+  const auto way = [&](int side, const char* name) {
+    const MatrixInput& in = first_input(c, side);
+    const bool decodes = is_decoded_narrow(c, in);
+    if (decodes) text += decoding_text(c, side, name, plan);
+    if (!in.prologue.empty()) text += struct_text(c, in, name, plan);
+    return decodes || !in.prologue.empty();
+  };
+  const bool a = way(0, "A"), b = way(1, "B");
   const auto made = [](const char* member) { return fmt::format("{}(arguments)", member); };
   std::string members = fmt::format("  {} a;\n  {} b;\n", a ? "A" : "NoPrologue", b ? "B" : "NoPrologue");
   std::string makes = a && b ? " : " + made("a") + ", " + made("b") : a ? " : " + made("a") : b ? " : " + made("b") : "";
-  if (has_scales(c)) {
+  if (scales_sums(c)) {
     members += "  const EpilogueArguments& arguments;\n" + scales_text(c, 0, plan) + scales_text(c, 1, plan);
     makes += makes.empty() ? " : arguments(arguments)" : ", arguments(arguments)";
   }

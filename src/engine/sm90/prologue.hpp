@@ -13,10 +13,15 @@ const chain::MatrixInput& first_input(const chain::FusionChain& chain, int side)
 /// What its elements are stored in.
 DataType stored_type(const chain::FusionChain& chain, const chain::MatrixInput& input) noexcept;
 
-/// The type that the tensor cores read: of a matrix with scales the one that it is stored in.
+/// The type that the tensor cores read. Of a product with scales of blocks: fp8 as it is stored, where they multiply sums, else
+/// bf16.
 DataType multiplied_type(const chain::FusionChain& chain, const chain::MatrixInput& input) noexcept;
 bool has_scales(const chain::FusionChain& chain) noexcept;
-/// Scales of blocks that the tensor cores' sums can be multiplied by, and no others.
+/// True for fp8 on both sides with MX scales: the sum of each block is multiplied by them.
+bool scales_sums(const chain::FusionChain& chain) noexcept;
+/// Of a matrix that a Decoder turns into 16-bit values on its way into the product, with its scales or by its prologue: pieces of
+/// 16 bytes in 64 elements; else 0.
+int pieces_decoded(const chain::FusionChain& chain, const chain::MatrixInput& input) noexcept;
 std::optional<Decline> fault_of_scales(const chain::FusionChain& chain);
 
 /// Matrices of one side take the same way into the product.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iterator>
 
 #include "engine/sm90/expression.hpp"
@@ -44,6 +45,10 @@ std::string constants_text(const KernelConfig& c) {
   add("bool", "B_TURNED", c.b_turned);
   add("bool", "PROMOTED", c.promoted);
   add("bool", "SCALED", c.scaled);
+  add("int", "A_DECODED", c.a_decoded);
+  add("int", "B_DECODED", c.b_decoded);
+  add("int", "PRODUCERS", c.producers);
+  add("int", "SLOTS", std::max(1, c.slots));
   add("int", "REDUCTIONS", c.reductions);
   add("int", "COLUMN_REDUCTIONS", c.column_reductions);
   add("int", "VECTORS", c.vectors);

@@ -194,6 +194,9 @@ void fit_operands(KernelConfig& c, const Problem& p) {
   };
   if (begins_anywhere(c.a_major, c.a_turned)) c.a_path = static_cast<Path>(bytes_of(stored_a(c)));
   if (c.depth_groups && begins_anywhere(c.b_major, c.b_turned)) c.b_path = static_cast<Path>(bytes_of(stored_b(c)));
+  // What is decoded lies along K in a stage, whatever its strides, and finds out about them at the call.
+  if (c.a_decoded != 0) c.a_major = Major::k, c.a_turned = false, c.a_path = Path::bytes1;
+  if (c.b_decoded != 0) c.b_major = Major::k, c.b_turned = false, c.b_path = Path::bytes1;
   if (!c.has_d) return;
   // Nor does D go by boxes along M there.
   const OutputFit d = c.groups > 0 && !c.depth_groups ? OutputFit{best_path(p.d, true, p.m, p.n, p.batches, out), false}

@@ -8,9 +8,9 @@
 namespace vg {
 
 /// D[l,m,n] = chain(sum over k of A[l,m,k] B[l,k,n]), of one product or of two that share an operand or none. One block an SM,
-/// persistent over tiles; the first warpgroup loads, the others multiply and drain. Cooperative: the consumers share a tile's
-/// rows. Ping-pong: each has tiles of its own, and while one drains, the other multiplies. With SPLIT a cluster of blocks takes
-/// the place of one.
+/// persistent over tiles; the first warpgroup loads (or the first few), the others multiply and drain. Cooperative: the consumers
+/// share a tile's rows. Ping-pong: each has tiles of its own, and while one drains, the other multiplies. With SPLIT a cluster of
+/// blocks takes the place of one.
 template <class C, class Wgmma, class Prologues, class Epilogue, class Arguments>
 VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
   using L = Layout<C>;
@@ -47,14 +47,15 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
     GroupTable<C>(memory).read(p);
   }
 
-  if (warpgroup == 0) {
+  if (warpgroup < C::PRODUCERS) {
     if constexpr (C::CONSUMERS > 1) lower_registers<C::PRODUCER_REGISTERS>();
-    if (L::ANY_COPIED || C::SCALED || (warp_index() == 0 && elect_one())) produce<C, Prologues>(p, arguments, memory, smem);
+    if (L::ANY_COPIED || C::SCALED || (warp_index() == 0 && elect_one()))
+      produce<C, Prologues>(p, arguments, memory, smem, warpgroup);
     return;
   }
 
   if constexpr (C::CONSUMERS > 1) raise_registers<C::CONSUMER_REGISTERS>();
-  const int consumer = warpgroup - 1;
+  const int consumer = warpgroup - C::PRODUCERS;
   Ring<C::STAGES> ring;
   Epilogue epilogue(p, arguments);
   typename DrainOf<C, Epilogue, (C::RUN_BYTES > 0)>::Type drain(p, smem, consumer);

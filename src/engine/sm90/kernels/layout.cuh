@@ -13,6 +13,7 @@ namespace vg {
 ///   LOADED                     more of them: loaded[CONSUMERS][STORE_BUFFERS]
 ///   SCRATCH                    CONSUMERS x words of the reductions and of operands along n
 ///   GROUP_TABLE                first rows and tiles before GROUPS + 1 groups, a word a warp
+///   DECODING                   PRODUCERS x each decoded A, each decoded B: SLOTS x pieces of 16 bytes and their scales
 template <class C>
 struct Layout {
   static constexpr int LINE = 128;  // bytes; one k-block of a row, or 64 elements along MN
@@ -46,18 +47,24 @@ struct Layout {
   static constexpr int SCRATCH = LOADED + 8 * LOADED_BARRIERS;
   static constexpr int SCRATCH_BYTES =
       4 * ((C::COLUMN_REDUCTIONS * 4 + C::VECTORS) * C::BLOCK_N + 8 * C::REDUCTIONS);  // a consumer
-  static constexpr int THREADS = 128 * (C::CONSUMERS + 1);
+  static constexpr int THREADS = 128 * (C::CONSUMERS + C::PRODUCERS);
   static constexpr int GROUP_TABLE = SCRATCH + C::CONSUMERS * SCRATCH_BYTES;
-  static constexpr int SMEM_BYTES = GROUP_TABLE + (C::GROUPS > 0 ? 4 * (2 * (C::GROUPS + 1) + THREADS / 32) : 0);
+  static constexpr int DECODING = (GROUP_TABLE + (C::GROUPS > 0 ? 4 * (2 * (C::GROUPS + 1) + THREADS / 32) : 0) + 15) / 16 * 16;
+  static constexpr int decoding_bytes(int pieces) { return C::SLOTS * ((pieces + 127) / 128 * 128) * 20; }  // of a matrix
+  static constexpr int A_DECODING = C::A_COUNT * decoding_bytes(A_LINES * C::A_DECODED),
+                       B_DECODING = C::B_COUNT * decoding_bytes(B_LINES * C::B_DECODED);
+  static constexpr int SMEM_BYTES = DECODING + C::PRODUCERS * (A_DECODING + B_DECODING);
 
   static constexpr bool A_COPIED = C::A_PIECE != 0, B_COPIED = C::B_PIECE != 0;  // by threads, not by the copy engine
   static constexpr bool ANY_COPIED = A_COPIED || B_COPIED, ANY_TMA = !A_COPIED || !B_COPIED;
+  static constexpr bool ANY_DECODED = C::A_DECODED != 0 || C::B_DECODED != 0;
   static constexpr int FULL_ARRIVALS = (ANY_TMA ? 1 : 0) + (ANY_COPIED || C::SCALED ? 4 : 0);
   static constexpr int EMPTY_ARRIVALS = 4 * (C::PINGPONG ? 1 : C::CONSUMERS);  // warps that read a stage
 
   static_assert(C::BLOCK_M % 64 == 0 && C::BLOCK_M <= 256 && C::BLOCK_N % 16 == 0 && C::BLOCK_N <= 256);
   static_assert(C::BLOCK_M % (64 * (C::PINGPONG ? 1 : C::CONSUMERS)) == 0 && (!C::PINGPONG || C::CONSUMERS == 2));
   static_assert(SMEM_BYTES <= 232448);
+  static_assert(C::PRODUCERS == 1 || (C::STAGES >= C::PRODUCERS + (C::PINGPONG ? 2 : 0)));  // else parities are mistaken
 
   VG_DEVICE static uint32 full(uint32 smem, int stage) { return smem + BARRIERS + 8 * stage; }
   VG_DEVICE static uint32 empty(uint32 smem, int stage) { return smem + BARRIERS + 8 * (C::STAGES + stage); }

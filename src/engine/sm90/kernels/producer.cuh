@@ -1,7 +1,7 @@
 #pragma once
+#include "decode.cuh"
 #include "group_scheduler.cuh"
 #include "load.cuh"
-#include "scales.cuh"
 
 namespace vg {
 
@@ -64,9 +64,9 @@ struct LoaderOf<true, C, Prologue, LINES, K_MAJOR, TURNED, PIECE, BUDGET> {
 };
 
 /// The producer warpgroup: fills stages in the order in which consumers read them. With maps alone one lane comes here; with a
-/// copied operand or scales all 128 threads do.
+/// copied operand or scales all 128 threads do. Where they decode, PRODUCERS warpgroups take k-blocks in turn.
 template <class C, class Prologues, class Arguments>
-VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint8* memory, uint32 smem) {
+VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint8* memory, uint32 smem, [[maybe_unused]] int which) {
   using L = Layout<C>;
   // Registers for loads in flight, of all matrices together.
   constexpr int BUDGET = 32 / ((L::A_COPIED ? C::A_COUNT : 0) + (L::B_COPIED ? C::B_COUNT : 0) + (L::ANY_COPIED ? 0 : 1));
@@ -79,10 +79,16 @@ VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint8* m
   Tiles<C> tiles(p, memory);
   const uint32 step = gridDim.x / C::SPLIT, count = tiles.count();
   const int first_block = C::SPLIT == 1 ? 0 : static_cast<int>(cluster_rank()) * p.k_blocks;
-  [[maybe_unused]] typename LoaderOf<L::A_COPIED, C, PrologueA, L::A_LINES, C::A_K_MAJOR, C::A_TURNED, C::A_PIECE, BUDGET>::Type
-      a_loader[C::A_COUNT];
-  [[maybe_unused]] typename LoaderOf<L::B_COPIED, C, PrologueB, L::B_LINES, C::B_K_MAJOR, C::B_TURNED, C::B_PIECE, BUDGET>::Type
-      b_loader[C::B_COUNT];
+  [[maybe_unused]] typename LoaderOf<L::A_COPIED && C::A_DECODED == 0, C, PrologueA, L::A_LINES, C::A_K_MAJOR, C::A_TURNED,
+                                     C::A_PIECE, BUDGET>::Type a_loader[C::A_COUNT];
+  [[maybe_unused]] typename LoaderOf<L::B_COPIED && C::B_DECODED == 0, C, PrologueB, L::B_LINES, C::B_K_MAJOR, C::B_TURNED,
+                                     C::B_PIECE, BUDGET>::Type b_loader[C::B_COUNT];
+  const uint32 slots = smem + L::DECODING + which * (L::A_DECODING + L::B_DECODING);
+  int turn = which;  // k-blocks of the tile in hand before the first that is ours
+  typename DecodersOf<C::A_DECODED != 0, C, PrologueA, L::A_LINES, C::A_COUNT>::Type a_decoders(slots, prologues.a, p.a_view,
+                                                                                                p.a_batch_step);
+  typename DecodersOf<C::B_DECODED != 0, C, PrologueB, L::B_LINES, C::B_COUNT>::Type b_decoders(
+      slots + L::A_DECODING, prologues.b, p.b_view, p.b_batch_step);
   for (uint32 t = blockIdx.x / C::SPLIT; t < count; t += step) {
     const Tile tile = tiles.at(t);
     const int m = tile.row, n = tile.n * C::BLOCK_N, first = tile.k + first_block * L::BLOCK_K;
@@ -96,15 +102,29 @@ VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint8* m
       return Source{p.b_view[i], n, first + k_block * L::BLOCK_K, tile.b_batch, in ? p.n : 0, in ? tile.k_end : 0};
     };
     if (C::PROGRAMMATIC && t + step >= count) let_next_kernel_start();
-    if constexpr (L::A_COPIED) {
+    int slot = 0;
+    const auto fetch = [&](int to, int k_block) {
+      if (k_block < tile.k_blocks) {
+        a_decoders.fetch(to);
+        b_decoders.fetch(to);
+      }
+      async_commit();
+    };
+    if constexpr (L::A_COPIED && C::A_DECODED == 0) {
 #pragma unroll
       for (int i = 0; i < C::A_COUNT; ++i) a_loader[i].begin(a_source(i, 0));
     }
-    if constexpr (L::B_COPIED) {
+    if constexpr (L::B_COPIED && C::B_DECODED == 0) {
 #pragma unroll
       for (int i = 0; i < C::B_COUNT; ++i) b_loader[i].begin(b_source(i, 0));
     }
+    if constexpr (L::ANY_DECODED) {
+      a_decoders.begin(m, first + turn * L::BLOCK_K, first_block + turn, tile.a_batch, p.m, p.k);
+      b_decoders.begin(n, first + turn * L::BLOCK_K, first_block + turn, tile.b_batch, p.n, p.k);
+      for (int i = 0; i < C::SLOTS; ++i) fetch(i, turn + i * C::PRODUCERS);
+    }
     for (int k_block = 0; k_block < tile.k_blocks; ++k_block, ring.next()) {
+      if (C::PRODUCERS > 1 && k_block != turn) continue;
       const uint32 full = L::full(smem, ring.stage), a = smem + ring.stage * L::STAGE_BYTES, b = a + L::ALL_A_BYTES;
       const int k = first + k_block * L::BLOCK_K;
       [[maybe_unused]] ScaleLoader<C> scales;
@@ -118,15 +138,23 @@ VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint8* m
           load_by_map<C, L::B_LINES, C::B_K_MAJOR>(b + i * L::B_BYTES, &p.b[i], full, n, k, tile.b_batch * p.b_batch_step[i]);
       }
       if constexpr (L::ANY_COPIED || C::SCALED) {
-        if constexpr (L::A_COPIED) {
+        if constexpr (L::A_COPIED && C::A_DECODED == 0) {
 #pragma unroll
           for (int i = 0; i < C::A_COUNT; ++i)
             a_loader[i].write(a + i * L::A_BYTES, a_source(i, k_block), a_source(i, k_block + 1), prologues.a);
         }
-        if constexpr (L::B_COPIED) {
+        if constexpr (L::B_COPIED && C::B_DECODED == 0) {
 #pragma unroll
           for (int i = 0; i < C::B_COUNT; ++i)
             b_loader[i].write(b + i * L::B_BYTES, b_source(i, k_block), b_source(i, k_block + 1), prologues.b);
+        }
+        if constexpr (L::ANY_DECODED) {
+          async_wait<C::SLOTS - 1>();
+          a_decoders.decode(a, slot, first_block + k_block, p.k - k);
+          b_decoders.decode(b, slot, first_block + k_block, p.k - k);
+          fetch(slot, k_block + C::SLOTS * C::PRODUCERS);
+          slot = (slot + 1) % C::SLOTS;
+          turn += C::PRODUCERS;
         }
         if constexpr (C::SCALED) scales.write(a);
         if (L::ANY_COPIED) fence_async_proxy();
@@ -134,6 +162,7 @@ VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint8* m
         if (threadIdx.x % 32 == 0) barrier_arrive(full);
       }
     }
+    turn -= tile.k_blocks;
   }
 }
 

@@ -117,6 +117,18 @@ template <int N>
 VG_DEVICE void bulk_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
 }
+/// Copies of this thread's own, without registers: `bytes` of 16 or 4, the others zero. Groups are counted as above.
+VG_DEVICE void copy_async_16(uint32 to, const void* from, int bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+VG_DEVICE void copy_async_4(uint32 to, const void* from, int bytes) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+VG_DEVICE void async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N>
+VG_DEVICE void async_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
 /// Makes this thread's ordinary stores to shared memory visible to the copy engine and to wgmma. Every writer executes it.
 VG_DEVICE void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
@@ -259,12 +271,31 @@ VG_DEVICE uint16 pack_e5m2(float low, float high) {
   asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(out) : "f"(high), "f"(low));
   return out;
 }
-VG_DEVICE float e4m3_to_float(uint32 byte) {
+/// Two values from the low two bytes, as a pair of fp16.
+VG_DEVICE uint32 halves_of_e4m3(uint32 bytes) {
   uint32 both;
-  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(both) : "h"(static_cast<uint16>(byte)));
-  return f16_to_float(static_cast<uint16>(both));
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(both) : "h"(static_cast<uint16>(bytes)));
+  return both;
 }
+VG_DEVICE uint32 halves_of_e5m2(uint32 bytes) {
+  uint32 both;
+  asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(both) : "h"(static_cast<uint16>(bytes)));
+  return both;
+}
+VG_DEVICE float e4m3_to_float(uint32 byte) { return f16_to_float(static_cast<uint16>(halves_of_e4m3(byte))); }
 VG_DEVICE float e5m2_to_float(uint32 byte) { return f16_to_float(static_cast<uint16>(byte << 8)); }
+/// Bytes of both by number; with the high bit of a number eight times the byte's sign. __byte_perm leaves that bit out.
+VG_DEVICE uint32 permute_bytes(uint32 a, uint32 b, uint32 numbers) {
+  uint32 r;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(numbers));
+  return r;
+}
+/// Two products, rounded to nearest even; subnormals are numbers.
+VG_DEVICE uint32 multiply_bf16(uint32 a, uint32 b) {
+  uint32 r;
+  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+  return r;
+}
 /// Nearest even, saturating; NaN is 0.
 VG_DEVICE int nearest_int(float f) {
   int i;

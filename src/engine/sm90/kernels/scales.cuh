@@ -6,20 +6,25 @@ namespace vg {
 /// e8m0 as an fp32: byte b is 2^(b - 127), 0 among them, and 255 is NaN.
 VG_DEVICE float power_of_two(uint32 b) { return __uint_as_float(b << 23 | (b == 0 || b == 255 ? 0x400000u : 0u)); }
 
+/// Where the scale of a row and of block `first` lies, a multiple of 4. INTERLEAVED: in atoms of 128 rows by 4 blocks; four
+/// blocks are four bytes there.
+template <bool INTERLEAVED>
+VG_DEVICE int64 place_of_scales(const Aux& scales, int row, int first, int batch, int rows, int blocks) {
+  if constexpr (INTERLEAVED) {
+    const int64 atom = (int64{batch} * ((rows + 127) / 128) + row / 128) * ((blocks + 3) / 4) + first / 4;
+    return atom * 512 + row % 32 * 16 + row % 128 / 32 * 4;
+  }
+  return batch * scales.batch_stride + row * scales.row_stride + first * scales.col_stride;
+}
+
 /// The bytes of four blocks of one row of a matrix, from block `first` on, a multiple of 4; 1.0 where there is no such row or
-/// block, since the data there are zeros. INTERLEAVED: in atoms of 128 rows by 4 blocks, whose padding is not looked at.
+/// block, since the data there are zeros. Padding is not looked at.
 template <bool INTERLEAVED>
 VG_DEVICE uint32 load_scales(const Aux& scales, int row, int first, int batch, int rows, int blocks) {
   constexpr uint32 ONES = 0x7f7f7f7fu;
   if (row >= rows || first >= blocks) return ONES;
-  int64 at;
-  if constexpr (INTERLEAVED) {
-    const int64 atom = (int64{batch} * ((rows + 127) / 128) + row / 128) * ((blocks + 3) / 4) + first / 4;
-    at = atom * 512 + row % 32 * 16 + row % 128 / 32 * 4;
-  } else {
-    at = batch * scales.batch_stride + row * scales.row_stride + first * scales.col_stride;
-  }
-  const char* from = static_cast<const char*>(scales.address) + at;
+  const char* from =
+      static_cast<const char*>(scales.address) + place_of_scales<INTERLEAVED>(scales, row, first, batch, rows, blocks);
   const int64 step = INTERLEAVED ? 1 : scales.col_stride;
   const int count = blocks - first;
   uint32 word = 0;

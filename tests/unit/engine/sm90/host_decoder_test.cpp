@@ -1,0 +1,159 @@
+// The kernels' decoder of narrow matrices, compiled for the host: every element of a stage, at every edge, and nothing touched
+// that is no element and no scale of one.
+#include <gtest/gtest.h>
+
+#include <random>
+#include <vector>
+
+#include "decode.cuh"
+#include "numeric/block_scale.hpp"
+
+namespace {
+
+using namespace vg;
+
+std::mt19937 engine(13);
+int between(int low, int high) { return low + static_cast<int>(engine() % static_cast<unsigned>(high - low + 1)); }
+
+template <class P, class S, int SHARE, bool ATOMS>
+struct Way {
+  using Pieces = P;
+  using Scale = S;
+  static constexpr int BLOCK = SHARE;
+  static constexpr bool INTERLEAVED = ATOMS, CONVERTS = false;
+};
+
+/// int8 and one, as bf16: zeros would not stay zeros.
+struct PlusOne {
+  using Pieces = BytePieces;
+  using Scale = E8m0Scale;
+  using Stored = I8;
+  using Stage = Bf16;
+  static constexpr int BLOCK = 0;
+  static constexpr bool INTERLEAVED = false, CONVERTS = true;
+  float operator()(float v) const { return v + 1.0F; }
+};
+
+float element_value(const BytePieces&, uint8 byte, int64) { return static_cast<float>(static_cast<std::int8_t>(byte)) + 1.0F; }
+float element_value(const Fp4Pieces&, uint8 byte, int64 at) {
+  return verglas::numeric::e2m1_to_float(static_cast<uint8>(at % 2 == 0 ? byte & 15 : byte >> 4));
+}
+float element_value(const Fp8Pieces<true>&, uint8 byte, int64) { return verglas::numeric::e4m3_to_float(byte); }
+float element_value(const Fp8Pieces<false>&, uint8 byte, int64) { return verglas::numeric::e5m2_to_float(byte); }
+float scale_value(const E8m0Scale&, uint8 byte) { return verglas::numeric::e8m0_to_float(byte); }
+float scale_value(const E4m3Scale&, uint8 byte) { return std::fabs(verglas::numeric::e4m3_to_float(byte)); }
+
+uint16 canonical(uint16 bits) { return (bits & 0x7fff) > 0x7f80 ? 0x7fff : bits; }
+
+/// Scales of a matrix, padding poisoned with NaN.
+struct Scales {
+  std::vector<uint8> memory;
+  verglas::numeric::ScaleShape shape;
+  int64 pitch = 0;
+  bool interleaved = false;
+  int64 at(int l, int row, int block) const {
+    return interleaved ? verglas::numeric::scale_offset(shape, l, row, block) : (l * shape.rows + row) * pitch + block;
+  }
+  Scales(int batches, int rows, int blocks, bool in_atoms, bool is_e8m0)
+      : shape{.batches = batches, .rows = rows, .columns = blocks}, pitch(blocks + between(0, 3)), interleaved(in_atoms) {
+    const int64 bytes = in_atoms ? verglas::numeric::scale_blob_bytes(shape) : pitch * rows * batches;
+    memory.assign(static_cast<std::size_t>(bytes), in_atoms || is_e8m0 ? 0xff : 0x7f);
+    for (int l = 0; l < batches; ++l)
+      for (int r = 0; r < rows; ++r)
+        for (int b = 0; b < blocks; ++b)
+          memory[static_cast<std::size_t>(at(l, r, b))] = static_cast<uint8>(is_e8m0 ? between(0, 255) : between(0, 254));
+  }
+};
+
+template <class W, int LINES>
+int wrong_elements(bool wide, int64 step) {
+  using P = typename W::Pieces;
+  constexpr int UNIT = P::PER_BYTE;
+  const int rows = between(1, 2 * LINES), k_extent = UNIT * between(1, 200 / UNIT), mn = between(0, 1) * LINES;
+  const int blocks = W::BLOCK == 0 ? 0 : (k_extent + W::BLOCK - 1) / W::BLOCK, batch = between(0, 1);
+  int64 pitch = k_extent * step + UNIT * between(0, 9);
+  if (wide) pitch = (pitch + 16 * UNIT - 1) / (16 * UNIT) * 16 * UNIT;
+  const int64 matrix = pitch * rows;
+  std::vector<uint8> memory(static_cast<std::size_t>(2 * matrix / UNIT) + 32);
+  for (auto& byte : memory) byte = static_cast<uint8>(engine());
+  uint8* base = memory.data() + (16 - reinterpret_cast<std::uintptr_t>(memory.data()) % 16) % 16 + (wide ? 0 : 1);
+  const Scales scales(2, rows, std::max(1, blocks), W::INTERLEAVED, std::is_same_v<typename W::Scale, E8m0Scale>);
+  const View view{base, pitch, step, matrix};
+  const Aux aux{scales.memory.data(), scales.pitch * rows, scales.pitch, 1};
+  std::vector<Decoder<W, LINES, 1>> decoders(128);
+  for (threadIdx.x = 0; threadIdx.x < 128; ++threadIdx.x) {
+    decoders[threadIdx.x].open(4096 * 8, view, aux);
+    decoders[threadIdx.x].begin(mn, 0, 0, batch, batch, rows, k_extent);
+  }
+
+  first_byte = reinterpret_cast<const char*>(base);
+  end_byte = first_byte + (matrix + int64{rows - 1} * pitch + int64{k_extent - 1} * step) / UNIT + 1;
+  other_first_byte = reinterpret_cast<const char*>(scales.memory.data());
+  other_end_byte = other_first_byte + scales.memory.size();
+  int wrong = 0;
+  for (int block = 0; block * 64 < k_extent; ++block) {
+    const int slot = block % 2;
+    std::memset(shared.data(), 0xEE, shared.size());
+    faults = 0;
+    for (threadIdx.x = 0; threadIdx.x < 128; ++threadIdx.x) decoders[threadIdx.x].fetch(slot);
+    for (threadIdx.x = 0; threadIdx.x < 128; ++threadIdx.x)
+      decoders[threadIdx.x].decode(0, slot, block, k_extent - block * 64, W());
+    wrong += faults;
+    for (int line = 0; line < LINES; ++line)
+      for (int e = 0; e < 64; ++e) {
+        const int row = mn + line, k = block * 64 + e;
+        uint16 want = 0, got = 0;
+        bool is_judged = true;
+        if (row >= rows) {
+          is_judged = !W::CONVERTS;  // lines behind the matrix hold anything there
+        } else {
+          const bool in = k < k_extent;
+          const int64 at = batch * matrix + row * pitch + k * step;
+          float scale = 1.0F;
+          if (W::BLOCK != 0 && k / std::max(1, W::BLOCK) < blocks)
+            scale = scale_value(typename W::Scale(),
+                                scales.memory[static_cast<std::size_t>(scales.at(batch, row, k / std::max(1, W::BLOCK)))]);
+          is_judged = in || !std::isnan(scale);  // a block that is NaN is NaN to its end
+          const float x = in ? element_value(P(), base[at / UNIT], at) : 0.0F;
+          want = in ? verglas::numeric::float_to_bf16(x * scale) : uint16{0};
+        }
+        std::memcpy(&got, shared.data() + line * 128 + ((e / 8 ^ line % 8) * 16) + e % 8 * 2, 2);
+        wrong += is_judged && canonical(got) != canonical(want) ? 1 : 0;
+      }
+    for (std::size_t i = LINES * 128; i < 4096 * 8; ++i) wrong += shared[i] != static_cast<char>(0xEE) ? 1 : 0;
+  }
+  other_first_byte = other_end_byte = nullptr;
+  return wrong;
+}
+
+template <class W>
+void expect_right() {
+  const int64 most = W::Pieces::PER_BYTE == 1 ? 3 : 1;
+  for (int i = 0; i < 6; ++i)
+    for (const bool wide : {true, false}) {
+      EXPECT_EQ((wrong_elements<W, 16>(wide, 1)), 0);
+      EXPECT_EQ((wrong_elements<W, 64>(wide, 1)), 0);
+      EXPECT_EQ((wrong_elements<W, 256>(wide, 1)), 0);
+      EXPECT_EQ((wrong_elements<W, 128>(wide, wide ? 1 : most)), 0);
+    }
+}
+
+TEST(HostDecoder, DecodesFp4) {
+  expect_right<Way<Fp4Pieces, E4m3Scale, 16, true>>();
+  expect_right<Way<Fp4Pieces, E4m3Scale, 16, false>>();
+  expect_right<Way<Fp4Pieces, E4m3Scale, 32, true>>();
+  expect_right<Way<Fp4Pieces, E8m0Scale, 32, true>>();
+  expect_right<Way<Fp4Pieces, E8m0Scale, 32, false>>();
+}
+
+TEST(HostDecoder, ConvertsBytesAndLeavesZerosBehindK) { expect_right<PlusOne>(); }
+
+TEST(HostDecoder, DecodesFp8WithScalesAndWithout) {
+  expect_right<Way<Fp8Pieces<true>, E8m0Scale, 32, true>>();
+  expect_right<Way<Fp8Pieces<true>, E8m0Scale, 32, false>>();
+  expect_right<Way<Fp8Pieces<false>, E8m0Scale, 32, true>>();
+  expect_right<Way<Fp8Pieces<true>, E8m0Scale, 0, false>>();
+  expect_right<Way<Fp8Pieces<false>, E8m0Scale, 0, false>>();
+}
+
+}  // namespace
