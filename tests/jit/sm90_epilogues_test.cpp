@@ -48,6 +48,11 @@ Tensor aux(Graph& g, std::vector<std::int64_t> dim, DataType t = DataType::bf16)
 void reduce(Graph& g, Tensor c, ReductionMode mode, std::vector<std::int64_t> dim) {
   g.reduction(c, mode).set_dim(std::move(dim)).set_output(true).set_data_type(DataType::fp32);
 }
+void quantise(Graph& g, Tensor c, std::int64_t block, DataType data, DataType scale) {
+  auto [y, s] = g.block_scale_quantize(c, block);
+  y.set_data_type(data).set_output(true);
+  s.set_data_type(scale).set_output(true).set_reordering_type(TensorReordering::f8_128x4);
+}
 /// Another product beside the first, which gates it.
 void gated(Graph& g, Tensor a, Tensor first) {
   const Tensor b = g.tensor({.name = "b2", .dim = {kN, kN}, .stride = {1, kN}});
@@ -99,6 +104,19 @@ std::vector<NamedChain> chains() {
          reduce(g, h, ReductionMode::amax, {1, 1});
          reduce(g, h, ReductionMode::norm2, {kN, 1});
          reduce(g, h, ReductionMode::avg, {1, kN});
+       }},
+      {"quantised_rows", 4,
+       [](Graph& g, Tensor, Tensor c) {
+         Tensor h = g.relu(g.add(c, aux(g, {kN})));
+         quantise(g, h, 32, DataType::fp8_e4m3, DataType::fp8_e8m0);
+       }},
+      {"quantised_to_fp4", 2,
+       [](Graph& g, Tensor, Tensor c) { quantise(g, g.relu(c), 16, DataType::fp4_e2m1, DataType::fp8_e4m3); }},
+      {"quantised_beside_dense", 2,
+       [](Graph& g, Tensor, Tensor c) {
+         Tensor h = g.relu(c).set_output(true);
+         quantise(g, h, 32, DataType::fp8_e5m2, DataType::fp8_e8m0);
+         reduce(g, h, ReductionMode::amax, {1, 1});
        }},
       {"reductions_alone", 4,
        [](Graph& g, Tensor, Tensor c) {

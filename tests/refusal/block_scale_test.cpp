@@ -275,7 +275,10 @@ REFUSES(sm90_block_scale) {
   EXPECT_EQ(scaled(DataType::fp8_e4m3, DataType::fp16), "sm90.block_scale a 'a' is rounded to fp16 with its scales");
   EXPECT_EQ(scaled(DataType::fp8_e4m3, DataType::bf16), "");
   EXPECT_EQ(scaled(DataType::fp8_e4m3, DataType::fp32), "");
-  EXPECT_EQ(said_by_sm90(Quantised().graph()), "sm90.block_scale output_scale 's' holds scales of blocks of 32");
+  EXPECT_EQ(said_by_sm90(Quantised().graph()), "");
+  Quantised along_m;
+  along_m.axis = 0;
+  EXPECT_EQ(said_by_sm90(along_m.graph()), "sm90.block_scale output_scale 's' holds scales of blocks along M");
 }
 
 // ---- calls

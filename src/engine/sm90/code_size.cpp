@@ -39,7 +39,8 @@ double code_of(PointwiseMode mode) {
   }
 }
 
-constexpr double kKernel = 435, kDrain = 4.4, kReduction = 7.5, kOutput = 5, kReadByThreads = 8;
+constexpr double kKernel = 435, kDrain = 4.4, kReduction = 7.5, kOutput = 5, kReadByThreads = 8, kQuantiser = 830, kToFp8 = 19,
+                 kToFp4 = 45;
 
 }  // namespace
 
@@ -50,10 +51,15 @@ int instructions_of(const chain::FusionChain& c, const KernelConfig& k) {
   for (const chain::Value& v : c.values)
     if (v.kind == chain::ValueKind::aux && v.varies[1] && v.varies[2] && v.source != tile) of_value += kReadByThreads;
   of_value += kReduction * static_cast<double>(c.reductions.size());
+  for (const chain::Quantise& q : c.quantised) {
+    const chain::Role& data = c.roles[static_cast<std::size_t>(q.role)];
+    const bool is_fp4 = c.operands[static_cast<std::size_t>(data.operand)].dtype == DataType::fp4_e2m1;
+    of_value += is_fp4 ? kToFp4 : kToFp8;
+  }
   if (!c.stores.empty()) of_value += kOutput * static_cast<double>(c.stores.size() - 1);
   // Products that meet make one value of two accumulators.
   const double results = results_of(k), values = k.run_bytes > 0 ? results / 2 : results / k.gemms;
-  return static_cast<int>(kKernel + kDrain * results + of_value * values);
+  return static_cast<int>(kKernel + kQuantiser * static_cast<double>(c.quantised.size()) + kDrain * results + of_value * values);
 }
 
 }  // namespace verglas::sm90

@@ -196,6 +196,9 @@ std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) 
       if (k.block_m >= 128 && k.block_n >= 128 && k.a_path == Path::bytes16 && k.b_path == Path::bytes16 &&
           k.d_path == Path::bytes16)
         continue;
+      // A block of columns lies in one tile, and rows stay rows.
+      if (std::ranges::any_of(c.quantised, [&](const chain::Quantise& q) { return s.exchanged || k.block_n % q.block != 0; }))
+        continue;
       // ptxas serialises these products.
       if (k.split > 1 && k.gemms > 1 && k.slots != 0) continue;
       // Where D lies column by column and not for the copy engine, plans without the exchange take more calls.
@@ -205,7 +208,8 @@ std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) 
       if (results_of(k) > 176 && k.d_along_m && bytes_of(k.output) == 4) continue;
       // Nor for a second output or a reduction; and an operand of D's size that threads read takes long to compile there.
       if (s.runs && results_of(k) > 128 && !c.reductions.empty()) continue;
-      if (!s.runs && results_of(k) > 128 && (c.stores.size() > 1 || !c.reductions.empty() || by_threads)) continue;
+      if (!s.runs && results_of(k) > 128 && (c.stores.size() > 1 || !c.reductions.empty() || !c.quantised.empty() || by_threads))
+        continue;
       if (results_of(k) > 32 && instructions_of(c, k) > kMostInstructions) continue;  // the smallest tile is always offered
       const std::array<std::int64_t, 4> extents = extents_of(s.exchanged ? turned : s.runs ? joined : c);
       ranked.emplace_back(predict_seconds(k, extents, sm_count, drain_of(c, s.runs), c.grouping.groups), std::move(knobs));

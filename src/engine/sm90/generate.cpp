@@ -56,6 +56,7 @@ class Generator {
     for (std::size_t i = 1; i < c_.stores.size(); ++i) store(c_.stores[i]);
     if (in_runs_)
       for (const chain::Store& s : *runs) store_run(s);
+    for (const chain::Quantise& q : c_.quantised) quantise(q);
     for (const chain::Reduction& r : c_.reductions) reduction(r);
     if (!c_.stores.empty() && c_.stores[0].accumulate) {
       const int role = c_.stores[0].role;
@@ -83,9 +84,10 @@ class Generator {
   void round(int v) {
     const DataType type = c_.values[static_cast<std::size_t>(v)].dtype;
     const auto is_input = [v](const chain::Step& s) { return std::find(s.input.begin(), s.input.end(), v) != s.input.end(); };
-    const auto is_reduced = [v](const chain::Reduction& r) { return r.value == v; };
+    const auto is_reduced = [v](const auto& r) { return r.value == v; };
     const bool is_read = std::any_of(c_.steps.begin(), c_.steps.end(), is_input) ||
-                         std::any_of(c_.reductions.begin(), c_.reductions.end(), is_reduced);
+                         std::any_of(c_.reductions.begin(), c_.reductions.end(), is_reduced) ||
+                         std::any_of(c_.quantised.begin(), c_.quantised.end(), is_reduced);
     if (is_read && (type == DataType::bf16 || type == DataType::fp16))
       line(fmt::format("round_to<{}>(v{});", slot_name(type), v));
   }
@@ -107,6 +109,30 @@ class Generator {
     store_further_ += fmt::format(
         "    store_chunk<{}, {}>(map({}, width), leader, chunk + {}, width, target_of(a.aux[{}]), batch, row, col, p.m, p.n);\n",
         type, it->along_m, which + (staged_.tile.role >= 0 ? 1 : 0), chunk, slot);
+  }
+
+  void quantise(const chain::Quantise& q) {
+    need(q.value);
+    const auto operand = [&](int role) {
+      return c_.operands[static_cast<std::size_t>(c_.roles[static_cast<std::size_t>(role)].operand)].dtype;
+    };
+    const DataType data = operand(q.role);
+    const std::string type = fmt::format("Quantiser<{}, {}, {}, {}>",
+                                         data == DataType::fp4_e2m1   ? "E2m1Elements"
+                                         : data == DataType::fp8_e4m3 ? "E4m3Elements"
+                                                                      : "E5m2Elements",
+                                         operand(q.scale_role) == DataType::fp8_e8m0 ? "E8m0Stored" : "E4m3Stored", q.block,
+                                         c_.roles[static_cast<std::size_t>(q.scale_role)].is_interleaved);
+    const int slot = slot_in(plan_.aux, q.role), scales = slot_in(plan_.aux, q.scale_role);
+    std::string value = fmt::format("v{}", q.value);
+    if (is_int(q.value)) {
+      value = fmt::format("q{}", quantised_);
+      line(fmt::format("float {}[8];", value));
+      loop(fmt::format("{}[i] = static_cast<float>(v{}[i]);", value, q.value));
+    }
+    state_ += fmt::format("  {} quantiser{};\n", type, quantised_);
+    begin_ += fmt::format("    {}::pad<64 * Layout<Config>::M_BLOCKS, Config::BLOCK_N>(a.aux[{}], p, t);\n", type, scales);
+    line(fmt::format("quantiser{}.unit({}, a.aux[{}], a.aux[{}], p, at);", quantised_++, value, slot, scales));
   }
 
   void store_run(const chain::Store& s) {
@@ -285,6 +311,7 @@ class Generator {
   EpiloguePlan plan_;
   std::vector<bool> made_;
   std::string body_;
+  int quantised_ = 0;
   int columns_ = 0, vectors_ = 0;  ///< reductions and operands that lie in shared memory
   int tile_slot_ = 0;
   bool in_runs_ = false;
@@ -324,7 +351,7 @@ Result<EpiloguePlan> epilogue_of(const FusionChain& c) {
     return (c.gemms[0].accumulate == DataType::int32) == (c.values[static_cast<std::size_t>(s.value)].dtype == DataType::int32);
   };
   const bool plain = !std::ranges::any_of(c.stores, &chain::Store::accumulate) && c.steps.empty() && c.gemms.size() == 1 &&
-                     c.stores.size() == 1 && c.reductions.empty() && is_summed_so(c.stores[0]) &&
+                     c.stores.size() == 1 && c.reductions.empty() && c.quantised.empty() && is_summed_so(c.stores[0]) &&
                      first_input(c, 0).prologue.empty() && first_input(c, 1).prologue.empty() && !has_scales(c);
   if (plain) return EpiloguePlan{};
   return Generator(c).run();

@@ -199,6 +199,8 @@ class Sm90Launcher final : public recipe::Launcher {
       if (b.role[r.role].reach != 0) return true;
     for (const int role : epilogue_.run_outputs)
       if (b.role[role].reach != 0) return true;
+    for (const chain::Quantise& q : chain_.quantised)
+      if (b.role[q.role].reach != 0) return true;
     return false;
   }
 
@@ -226,7 +228,8 @@ class Sm90Launcher final : public recipe::Launcher {
       p.k = 1;
       const int output = roles_.d >= 0                    ? roles_.d
                          : !epilogue_.run_outputs.empty() ? epilogue_.run_outputs[0]
-                                                          : epilogue_.reductions[0].role;
+                         : !epilogue_.reductions.empty()  ? epilogue_.reductions[0].role
+                                                          : chain_.quantised[0].role;
       const auto anywhere = reinterpret_cast<std::uint64_t>(views[output].data) & ~std::uint64_t{15};
       p.a.fill(config_.a_major == Major::k ? Matrix{anywhere, 64, 1, 64} : Matrix{anywhere, 1, 64, 64});
       p.b.fill(config_.b_major == Major::k ? Matrix{anywhere, 64, 1, 64} : Matrix{anywhere, 1, 64, 64});

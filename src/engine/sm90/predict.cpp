@@ -74,7 +74,7 @@ double drain_of(const chain::FusionChain& c, bool in_runs) {
   }
   const auto further = static_cast<double>(std::max<std::size_t>(1, c.stores.size()) - 1);
   cycles += 120.0 * staged.further_count + 400.0 * (further - staged.further_count);
-  return cycles + 250.0 * static_cast<double>(c.reductions.size());
+  return cycles + 250.0 * static_cast<double>(c.reductions.size()) + 300.0 * static_cast<double>(c.quantised.size());
 }
 
 double predict_seconds(const KernelConfig& c, const std::array<std::int64_t, 4>& extents, int sm_count, double drain,

@@ -127,7 +127,7 @@ std::string wgmma_text(const KernelConfig& c) {
 
 std::string kernel_source(const KernelConfig& c, const EpilogueText& epilogue, const std::string& entry) {
   return fmt::format(
-      "#include \"gemm.cuh\"\n#include \"reduce.cuh\"\n\nnamespace vg {{\n\n{}\n{}\n{}\n\n{}\n\n{}\n\n"
+      "#include \"gemm.cuh\"\n#include \"quantise.cuh\"\n#include \"reduce.cuh\"\n\nnamespace vg {{\n\n{}\n{}\n{}\n\n{}\n\n{}\n\n"
       "struct alignas(64) Block {{\n  Parameters gemm;\n  EpilogueArguments epilogue;\n}};\n\n}}  // namespace vg\n\n"
       "extern \"C\" __global__ void __launch_bounds__({}, 1) {}{}(const __grid_constant__ vg::Block block) {{\n"
       "  vg::gemm<vg::Config, vg::Wgmma, vg::Prologues, vg::Epilogue>(block.gemm, block.epilogue);\n}}\n",

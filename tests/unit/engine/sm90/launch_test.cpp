@@ -450,6 +450,28 @@ TEST_F(Sm90Launch, LaunchesNothingForAnEmptyOutputAndReadsNothingForEmptyK) {
             record_of(driver.launches()[0].as<ParameterBlock>().a[0]).extent(0));
 }
 
+TEST_F(Sm90Launch, QuantisesInOneKernelWithoutADenseOutput) {
+  nvrtc.set_parameter_bytes(static_cast<int>(sizeof(ParameterBlock)) + 64);
+  Graph g({.name = "quantised"});
+  const Tensor a = g.tensor({.name = "a", .dim = {1, kM, kK}, .stride = {kM * kK, kK, 1}});
+  const Tensor b = g.tensor({.name = "b", .dim = {1, kK, 544}, .stride = {kK * 544, 1, kK}});
+  auto [y, scales] = g.block_scale_quantize(g.matmul(a, b), 32);
+  y.set_name("y").set_data_type(DataType::fp8_e4m3).set_output(true);
+  scales.set_name("s").set_data_type(DataType::fp8_e8m0).set_output(true);
+  const CompiledPlan p = g.plans({.device = kGpu, .deselect_engines = {"cpu"}}).compile();
+  for (const std::int64_t k : {kK, std::int64_t{0}}) {
+    driver.clear();
+    std::vector<TensorView> call = {TensorView::dense(at(1), DataType::bf16, {1, kM, k}, kGpu),
+                                    TensorView::strided(at(65), DataType::bf16, {1, k, 544}, {kK * 544, 1, kK}, kGpu),
+                                    TensorView::dense(at(129), DataType::fp8_e4m3, {1, kM, 544}, kGpu),
+                                    TensorView::dense(at(193), DataType::fp8_e8m0, {1, kM, 17}, kGpu)};
+    const Status s = p.execute(call);
+    ASSERT_TRUE(s.ok()) << p.explain(s, call).what();
+    EXPECT_EQ(driver.launches().size(), 1U) << k;
+    EXPECT_TRUE(driver.memsets().empty());
+  }
+}
+
 TEST_F(Sm90Launch, PassesTheOperandsOfTheEpilogueBehindTheBlock) {
   nvrtc.set_parameter_bytes(static_cast<int>(sizeof(ParameterBlock)) + 128);
   Graph g;
