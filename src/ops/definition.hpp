@@ -43,6 +43,8 @@ struct Problem {
   /// The same where blocks of K have scales. Afterwards `given` counts elements of A and B, and has scales as runs of bytes.
   /// Tells whether A and B are fp4.
   bool read_scaled_product(int a, int b, int sfa, int sfb);
+  /// Makes the bytes of a tensor of scales (L, rows, bytes of 128 rows).
+  void split_scales(int place, std::int64_t rows);
   /// A matrix of these extents, packed.
   void read_matrix(int place, std::array<std::int64_t, 3> extent);
   void read_scalar(int place) const;                                             ///< one fp32
@@ -77,6 +79,13 @@ enum class Cut : std::uint8_t {
   b_runs,     ///< every second run of 32 rows: (N / 64, 32, K)
   pair_runs,  ///< every second run of 32 columns: (N / 64, M, 32)
   runs,       ///< every run of 32 columns: (N / 32, M, 32)
+  // The same for operands whose scales come in atoms of 128 rows: these take the place of the batch, and `part` says which of
+  // their four runs of 32. Runs that the last 128 rows have not are in no batch.
+  b_quarters,      ///< (⌈N / 128⌉, 32, K)
+  quarters,        ///< (⌈N / 128⌉, M, 32)
+  halves,          ///< of columns that are half as many: (⌈N / 64⌉, M, 32); `part` says which of two
+  batch_scales,    ///< of one batch: all that there are, in a row; the tensor is (L, rows, bytes of 128 rows)
+  quarter_scales,  ///< the same from the first scale of those rows on
 };
 
 struct Feed {
@@ -108,6 +117,9 @@ class Description {
   void store_quantised(const Tensor& x, int place, int scale);
   /// max |x| over everything; −∞ over nothing.
   void store_amax(const Tensor& x, int place);
+  /// One batch of A times its scales, and 32 of each 128 rows of B times theirs.
+  Tensor batch_of_a(int place, int scale);
+  Tensor quarter_of_b(int place, int scale, int part);
   /// Sum over the columns.
   void store_row_sum(const Tensor& x, int place);
 
@@ -123,6 +135,7 @@ class Description {
 
  private:
   Tensor scales(int place, bool of_b);
+  Tensor atoms(int place, const Feed& feed, std::array<std::int64_t, 3> dim);
   Tensor declare(const TensorView& like, const Feed& feed, const std::string& name);
   void note(const Tensor& t, const Feed& feed) { feeds.emplace_back(t.uid(), feed); }
   const Problem& p_;
@@ -136,7 +149,9 @@ class Definition {
   /// Checks the inputs and lays out the outputs.
   virtual void infer(Problem& p) const = 0;
   /// Graphs, launched one after another.
-  virtual int parts() const noexcept { return 1; }
+  virtual int parts(const Problem&) const noexcept { return 1; }
+  /// An fp32 for which each launch has one, and the call the largest, on the host: its place; −1: there is none.
+  virtual int largest() const noexcept { return -1; }
   virtual void describe(const Problem& p, Description& d) const = 0;
 };
 

@@ -10,7 +10,7 @@ constexpr std::int64_t kRun = 32;  ///< columns of up, then columns of gate
 TensorView with_axes(const TensorView& v, std::array<std::int64_t, 3> extent, std::array<std::int64_t, 3> stride,
                      std::int64_t first) noexcept {
   TensorView out = v;
-  const std::int64_t bytes = first * bytes_of(v.dtype);
+  const std::int64_t bytes = first * bits_of(v.dtype) / 8;
   out.rank = 3;
   if (out.data != nullptr) out.data = static_cast<char*>(out.data) + bytes;
   if (out.observed_bytes >= 0) out.observed_bytes = std::max<std::int64_t>(out.observed_bytes - bytes, 0);
@@ -19,11 +19,28 @@ TensorView with_axes(const TensorView& v, std::array<std::int64_t, 3> extent, st
   return out;
 }
 
+/// As many times `of` runs, the last maybe in part, as have run number `part`.
+std::int64_t blocks_of(std::int64_t extent, std::int64_t of, int part) noexcept { return (extent / kRun + of - 1 - part) / of; }
+
+/// Rows 32 apart have their scales 4 bytes apart in an atom.
+constexpr std::int64_t kQuarterBytes = 4;
+/// As many bytes of atoms from there on. Of the last atom nobody reads as many as were left out in front, but they count.
+TensorView scales_from(const TensorView& v, std::int64_t first, std::int64_t bytes) noexcept {
+  TensorView out = v;
+  out.rank = 1;
+  out.extent[0] = bytes;
+  out.stride[0] = 1;
+  if (out.data != nullptr) out.data = static_cast<char*>(out.data) + first;
+  if (out.observed_bytes >= 0) out.observed_bytes = std::max(out.observed_bytes - first + 3 * kQuarterBytes, std::int64_t{0});
+  return out;
+}
+
 /// The tensor with no extent of 0 or 1 but a batch of 1: in a graph those would be broadcast axes, or no axes.
 TensorView grown(TensorView v, Cut cut, std::uint8_t major) noexcept {
   const auto raise = [&](std::size_t axis, std::int64_t least) { v.extent[axis] = std::max(v.extent[axis], least); };
-  raise(0, cut == Cut::b_runs ? 4 * kRun : 2);
-  if (cut != Cut::column) raise(1, cut == Cut::pair_runs ? 4 * kRun : cut == Cut::runs ? 2 * kRun : 2);
+  raise(0, cut == Cut::b_runs ? 4 * kRun : cut == Cut::b_quarters ? 8 * kRun : 2);
+  const bool whole_pairs = cut == Cut::pair_runs || cut == Cut::halves;
+  if (cut != Cut::column) raise(1, cut == Cut::quarters ? 8 * kRun : whole_pairs ? 4 * kRun : cut == Cut::runs ? 2 * kRun : 2);
   if (v.extent[2] != 1) raise(2, 2);
   const bool second = major == 1 || cut == Cut::column;
   v.stride[0] = second ? v.extent[1] : 1;
@@ -56,6 +73,20 @@ TensorView cut_out(const TensorView& v, const Feed& feed, std::int64_t batch) no
     case Cut::pair_runs:
       return with_axes(v, {e[1] / (2 * kRun), e[0], kRun}, {2 * kRun * s[1], s[0], s[1]}, batch * s[2] + feed.part * kRun * s[1]);
     case Cut::runs: return with_axes(v, {e[1] / kRun, e[0], kRun}, {kRun * s[1], s[0], s[1]}, batch * s[2]);
+    case Cut::b_quarters:
+      out = with_axes(v, {blocks_of(e[0], 4, feed.part), kRun, e[1]}, {4 * kRun * s[0], s[0], s[1]},
+                      batch * s[2] + feed.part * kRun * s[0]);
+      out.order = AxisOrder::kernel;
+      return out;
+    case Cut::quarters:
+      return with_axes(v, {blocks_of(e[1], 4, feed.part), e[0], kRun}, {4 * kRun * s[1], s[0], s[1]},
+                       batch * s[2] + feed.part * kRun * s[1]);
+    case Cut::halves:
+      return with_axes(v, {blocks_of(e[1], 2, feed.part), e[0], kRun}, {2 * kRun * s[1], s[0], s[1]},
+                       batch * s[2] + feed.part * kRun * s[1]);
+    case Cut::batch_scales: return scales_from(v, batch * s[0], s[0]);
+    case Cut::quarter_scales:
+      return scales_from(v, batch * s[0] + kQuarterBytes * feed.part, blocks_of(e[1], 4, feed.part) * e[2]);
     case Cut::own: return feed.view(v, feed.part);
     case Cut::alpha: break;
   }

@@ -119,7 +119,7 @@ class GemmProjRopeMxfp8 final : public Definition {
       if (p.has(scale)) p.given[static_cast<std::size_t>(scale)].dtype = fp8_e8m0;
   }
 
-  int parts() const noexcept override { return kParts; }
+  int parts(const Problem&) const noexcept override { return kParts; }
 
   void describe(const Problem& p, Description& d) const override {
     Graph& g = d.graph;

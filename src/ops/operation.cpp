@@ -1,6 +1,8 @@
 #include "verglas/ops/operation.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <mutex>
 
 #include "ops/definition.hpp"
@@ -27,7 +29,7 @@ void require_outputs(const Problem& p) {
 std::shared_ptr<const Built> build(const Problem& p, const Key& key) {
   auto built = std::make_shared<Built>();
   built->key = key;
-  for (int part = 0; part < p.definition.parts(); ++part) {
+  for (int part = 0; part < p.definition.parts(p); ++part) {
     Description d(p, part);
     p.definition.describe(p, d);
     Built::Part& made = built->parts.emplace_back();
@@ -49,7 +51,7 @@ void check_apart(const Problem& p) {
       if (v.extent[axis] == 0) return static_cast<const char*>(v.data);
       last += (v.extent[axis] - 1) * v.stride[axis];
     }
-    return static_cast<const char*>(v.data) + (last + 1) * bytes_of(v.dtype);
+    return static_cast<const char*>(v.data) + ((last + 1) * bits_of(v.dtype) + 7) / 8;
   };
   const auto infos = p.definition.tensors();
   for (std::size_t i = 0; i < infos.size(); ++i)
@@ -59,6 +61,13 @@ void check_apart(const Problem& p) {
         throw broken(Rule::call_overlap, p.who(static_cast<int>(i)), "bytes that " + std::string(infos[j].name) + " has too",
                      "memory of its own");
     }
+}
+
+/// Of an output that no plan writes.
+void require_writable(const Problem& p, int place) {
+  if (p.at(place).data == nullptr) throw broken(Rule::call_null, p.who(place), "a null address", "memory");
+  if (p.at(place).read_only)
+    throw broken(Rule::call_read_only, p.who(place), "memory that must not be written", "memory that may");
 }
 
 }  // namespace
@@ -80,12 +89,25 @@ void launch(const Built& built, const Problem& p, const TensorView& alpha, Strea
   };
   if (Repeat::is_single(built, p)) return built.parts.front().plan.run(cut(built.parts.front(), 0), stream);
   check_apart(p);
+  const int place = p.definition.largest();
+  const bool joins = place >= 0 && p.has(place);
+  if (joins) require_writable(p, place);
+  std::vector<float> largest(joins ? built.parts.size() * static_cast<std::size_t>(p.l) : 0);
   std::vector<BoundCall> calls;  // all are checked before the first is launched
   for (const Built::Part& part : built.parts)
-    for (std::int64_t batch = 0; batch < (part.by_batch ? p.l : 1); ++batch)
-      calls.push_back(part.plan.bind(cut(part, batch), stream));
+    for (std::int64_t batch = 0; batch < (part.by_batch ? p.l : 1); ++batch) {
+      const auto given = cut(part, batch);
+      for (std::size_t i = 0; joins && i < given.size(); ++i)
+        if (part.feeds[i].place == place && part.feeds[i].cut == Cut::scalar) views[i].data = &largest[calls.size()];
+      calls.push_back(part.plan.bind(given, stream));
+    }
   for (BoundCall& call : calls)
     if (const Status status = call(); !status.ok()) throw call.explain(status);
+  if (joins) {
+    float found = -std::numeric_limits<float>::infinity();
+    for (const float x : largest) found = x > found || std::isnan(x) ? x : found;
+    *static_cast<float*>(p.at(place).data) = found;
+  }
 }
 
 Operation Operation::named(std::string_view name) {

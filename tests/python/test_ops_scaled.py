@@ -82,6 +82,48 @@ def test_products_are_exact(form, size):
         np.testing.assert_allclose(g.dprob_tensor, dprob, rtol=1e-5, atol=1e-2)
 
 
+@pytest.mark.parametrize("form", FORMATS, ids=str)
+@pytest.mark.parametrize("size", [(5, 64, 32, 1), (130, 320, 80, 2), (3, 128, 34, 1), (64, 192, 160, 3)])
+def test_swiglu(form, size):
+    m, n, k, batch = size
+    a, sfa, wide_a = operand(m, k, batch, form, 1)
+    b, sfb, wide_b = operand(n, k, batch, form, 2)
+    ab, c = oracle.swiglu(wide_a, wide_b, 0.5)
+    v = {"sfa_tensor": sfa, "sfb_tensor": sfb, "sf_vec_size": form[2]}
+    for major in "nm":
+        r = ops.gemm_swiglu_forward(a, b, 0.5, major, c_dtype="fp32", **v)
+        same(r.ab12_tensor, ab, np.float32)
+        np.testing.assert_allclose(r.c_tensor, c, rtol=1e-5, atol=1e-6)
+        assert r.ab12_tensor.strides[1 if major == "n" else 0] == 4
+        assert r.sfc_tensor is None and r.amax_tensor is None
+    r = ops.gemm_swiglu_forward(a, b, 0.5, ab12_dtype=E4M3, c_dtype=BF16, **v)
+    same(r.ab12_tensor, np.clip(ab, -448, 448), E4M3)
+    assert (r.amax_tensor is None) == (form[0] != "fp4")
+    if r.amax_tensor is not None:
+        np.testing.assert_allclose(r.amax_tensor, np.abs(c).max(keepdims=True), rtol=1e-5)
+    sample = [laid(np.zeros(shape, np.float32), "n") for shape in ((m, n, batch), (m, n // 2, batch))]
+    amax = np.full((1, 1, 1), 7e9, np.float32)
+    op = ops.GemmSwiglu(a, b, *sample, sample_sfa=sfa, sample_sfb=sfb, sample_amax=amax, sf_vec_size=form[2])
+    op(a, b, *sample, sfa, sfb, amax)
+    same(sample[0], 2 * ab, np.float32)
+    np.testing.assert_allclose(amax.item(), np.abs(oracle.swiglu(wide_a, wide_b, 1.0)[1]).max(), rtol=1e-5)
+
+
+def test_swiglu_of_nothing_and_of_nan():
+    form = (E4M3, E8M0, 32)
+    b, sfb, _ = operand(192, 64, 2, form, 2)
+    for rows, where in ((0, None), (5, 2)):
+        a, sfa, _ = operand(rows, 64, 2, form, 1)
+        if where is not None:
+            a[where, 7, 1] = np.nan
+        sample = [laid(np.zeros((rows, n, 2), np.float32), "n") for n in (192, 96)]
+        amax = np.zeros((1, 1, 1), np.float32)
+        op = ops.GemmSwiglu(a, b, *sample, sample_sfa=sfa, sample_sfb=sfb, sample_amax=amax, sf_vec_size=32)
+        op(a, b, *sample, sfa, sfb, amax)
+        assert np.isnan(amax.item()) if where is not None else amax.item() == -np.inf
+        assert np.isnan(sample[1]).sum() == (96 if where is not None else 0)
+
+
 def test_both_forms_of_scales_and_their_containers():
     form = (E4M3, E8M0, 32)
     a, sfa, wide_a = operand(130, 160, 2, form, 1)
@@ -141,8 +183,9 @@ def test_refusals():
     a, sfa, _ = operand(8, 64, 1, form, 1)
     b, sfb, _ = operand(160, 64, 1, form, 2)
     fp4, sf4, _ = operand(8, 64, 1, ("fp4", E4M3, 16), 1)
+    pairs = operand(128, 64, 1, form, 2)
     one = np.ones(1, np.float32)
-    f, s = ops.gemm_amax_forward, ops.gemm_srelu_forward
+    f, s, g = ops.gemm_amax_forward, ops.gemm_srelu_forward, ops.gemm_swiglu_forward
     for rule, call in [
         ("op.option", lambda: f(a, b, sfa, sfb, sf_vec_size=16)),
         ("op.option", lambda: f(fp4, fp4, sf4, sf4, sf_vec_size=32)),
@@ -153,7 +196,10 @@ def test_refusals():
         ("op.extent", lambda: f(a, b, sfa[..., 0], sfb)),
         ("op.layout", lambda: f(a, b, sfa, np.ascontiguousarray(sfb))),
         ("op.layout", lambda: f(laid(fp4, "m"), fp4, sf4, sf4, sf_vec_size=16)),
-        ("op.not_yet", lambda: ops.gemm_swiglu_forward(a, b, sfa_tensor=sfa, sfb_tensor=sfb, sf_vec_size=32)),
+        ("op.not_yet", lambda: g(a, b, sfa_tensor=sfa, sfb_tensor=sfb, norm_const_tensor=one, sf_vec_size=32)),
+        ("op.missing", lambda: g(a, b, sfa_tensor=sfa, sf_vec_size=32)),
+        ("op.dtype", lambda: g(a, pairs[0], sfa_tensor=sfa, sfb_tensor=pairs[1], c_dtype=E4M3, sf_vec_size=32)),
+        ("op.extent", lambda: g(a, b, sfa_tensor=sfa, sfb_tensor=sfb, sf_vec_size=32)),
         ("op.not_yet", lambda: s(a, b, sfa, sfb, d_dtype=E5M2, norm_const_tensor=one, sf_vec_size=32)),
         ("op.missing", lambda: s(a, b, sfa, sfb, d_dtype=E4M3, sf_vec_size=32)),
         ("op.missing", lambda: s(a, b, sfa, sfb, norm_const_tensor=one, sf_vec_size=32)),
@@ -190,5 +236,9 @@ def test_jax_takes_scales_in_order_under_jit():
     c, amax = jax.jit(ops.gemm_amax_jax_forward)(*given)
     np.testing.assert_array_equal(c, want)
     assert amax.item() == np.abs(want).max()
+    b, sfb, wide_b = operand(64, 64, 1, form, 2)
+    pairs = [jax.device_put(t, jax.devices("cpu")[0]) for t in (b, np.ascontiguousarray(physical(sfb)))]
+    run = jax.jit(lambda a, b, x, y: ops.gemm_swiglu_jax_forward(a, b, sfa_tensor=x, sfb_tensor=y, sf_vec_size=32))
+    np.testing.assert_array_equal(run(given[0], pairs[0], given[2], pairs[1])[0], oracle.swiglu(wide_a, wide_b, 1.0)[0])
     c, d = jax.jit(lambda *t: ops.gemm_srelu_jax_forward(*t, d_dtype="fp32", sf_vec_size=32))(*given)
     np.testing.assert_array_equal(d, np.maximum(want, 0) ** 2)

@@ -138,9 +138,11 @@ REFUSES(op_sample) {
 }
 
 REFUSES(op_not_yet) {
-  EXPECT_EQ(
-      after([](S& s) { s.views[S::kSfa] = s.views[S::kSfb] = TensorView::dense(s.memory.data(), DataType::fp8_e8m0, {512}); }),
-      "unsupported [op.not_yet] gemm_swiglu, sfa is a block scale");
+  EXPECT_EQ(after([](S& s) {
+              s.views[S::kSfa] = s.views[S::kSfb] = TensorView::dense(s.memory.data(), DataType::fp8_e8m0, {512});
+              s.views[S::kNormConst] = TensorView::dense(s.memory.data(), DataType::fp32, {1});
+            }),
+            "unsupported [op.not_yet] gemm_swiglu, norm_const asks for a quantised output");
   EXPECT_EQ(after([](S&) {}), "");
 }
 

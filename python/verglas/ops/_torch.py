@@ -112,15 +112,20 @@ def gemm_swiglu(
     c_dtype: torch.dtype,
     major: str = "n",
     stream: int | None = None,
-) -> tuple[Tensor, Tensor]:
-    options = {"ab12_dtype": ab12_dtype, "c_dtype": c_dtype, "major": major}
-    made = _run("gemm_swiglu", {"a": a, "b": b}, options, alpha, stream)
-    return made["ab12"], made["c"]
+    sfa: Tensor | None = None,
+    sfb: Tensor | None = None,
+    sf_vec_size: int = 0,
+) -> tuple[Tensor, Tensor, Tensor]:
+    options = {"ab12_dtype": ab12_dtype, "c_dtype": c_dtype, "major": major, "sf_vec_size": sf_vec_size}
+    made = _run("gemm_swiglu", {"a": a, "b": b, "sfa": sfa, "sfb": sfb}, options, alpha, stream)
+    return made["ab12"], made["c"], made.get("amax", a.new_empty(0, dtype=torch.float32))
 
 
 @gemm_swiglu.register_fake
-def _(a, b, alpha, ab12_dtype, c_dtype, major="n", stream=None):
-    return _like(a, b, ab12_dtype, major), _like(a, b, c_dtype, major, halves=2)
+def _(a, b, alpha, ab12_dtype, c_dtype, major="n", stream=None, sfa=None, sfb=None, sf_vec_size=0):
+    is_made = sfa is not None and a.dtype not in _FP8 and c_dtype == torch.bfloat16
+    amax = a.new_empty((1, 1, 1) if is_made else (0,), dtype=torch.float32)
+    return _like(a, b, ab12_dtype, major), _like(a, b, c_dtype, major, halves=2), amax
 
 
 @torch.library.custom_op("verglas::gemm_srelu", mutates_args=())
@@ -242,11 +247,15 @@ gemm_srelu.register_autograd(_srelu_backward, setup_context=_keep_srelu)
 
 def _keep_swiglu(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     a, b, ctx.alpha, *_ = inputs
+    ctx.is_scaled = inputs[7] is not None
+    ctx.mark_non_differentiable(output[2])
     ctx.save_for_backward(a, b, output[0])
 
 
-def _swiglu_backward(ctx: Any, of_ab12: Tensor, of_c: Tensor) -> tuple[Any, ...]:
+def _swiglu_backward(ctx: Any, of_ab12: Tensor, of_c: Tensor, _: None) -> tuple[Any, ...]:
     """From the stored ab12, so as precise as its type."""
+    if ctx.is_scaled:
+        raise RuntimeError("verglas::gemm_swiglu: operands with block scales have no gradient")
     a, b, ab12 = ctx.saved_tensors
     m, n, batch = ab12.shape
     up, gate = ab12.float().reshape(m, n // 64, 2, 32, batch).unbind(2)
@@ -255,7 +264,7 @@ def _swiglu_backward(ctx: Any, of_ab12: Tensor, of_c: Tensor) -> tuple[Any, ...]
     of_up = of_c * gate * sigmoid
     of_gate = of_c * up * sigmoid * (1 + gate * (1 - sigmoid))
     of_x = torch.stack((of_up, of_gate), 2).reshape(m, n, batch) + of_ab12.float()
-    return *_product_gradients(ctx, of_x, a, b), None, None, None, None, None
+    return *_product_gradients(ctx, of_x, a, b), *[None] * 8
 
 
 gemm_swiglu.register_autograd(_swiglu_backward, setup_context=_keep_swiglu)
@@ -267,7 +276,13 @@ _PROJECTION = ("x", "w", "cos", "sin", "x_scale", "w_scale")
 _F32, _F16, _BF16 = torch.float32, torch.float16, torch.bfloat16
 _OPERATORS: dict[str, tuple[Any, tuple[str, ...], dict[str, torch.dtype], tuple[str, ...], tuple[str, ...]]] = {
     "gemm_amax": (gemm_amax, ("a", "b", *_SCALES), {"c_dtype": _F32}, ("major", "sf_vec_size"), ("c", "amax")),
-    "gemm_swiglu": (gemm_swiglu, ("a", "b"), {"ab12_dtype": _F32, "c_dtype": _F16}, ("alpha", "major"), ("ab12", "c")),
+    "gemm_swiglu": (
+        gemm_swiglu,
+        ("a", "b", *_SCALES),
+        {"ab12_dtype": _F32, "c_dtype": _F16},
+        ("alpha", "major", "sf_vec_size"),
+        ("ab12", "c", "amax"),
+    ),
     "gemm_srelu": (
         gemm_srelu,
         ("a", "b", "prob", *_QUANTISED),
@@ -349,7 +364,8 @@ def run(
     arguments |= {option: _dtype(options.get(option), default) for option, default in types.items()}
     arguments |= {option: chosen[option] for option in others if option in chosen}
     made = dict(zip(outputs, operator(**arguments, stream=stream), strict=True))
-    if "sfd" in made:
+    if "amax" in made:
         made["amax"] = made["amax"] if made["amax"].numel() else None
+    if "sfd" in made:
         made["sfd"] = made["sfd"].view(torch.float8_e8m0fnu) if made["d"].dtype in _FP8 else None
     return TupleDict([(key, made.get(key.removesuffix("_tensor"))) for key in keys])

@@ -32,16 +32,18 @@ def gemm_swiglu_forward(
     Parameters
     ----------
     a_tensor, b_tensor : array
-        (M, K, L) and (N, K, L), packed, of one type: fp32, fp16, bf16. N is a multiple of 64.
+        (M, K, L) and (N, K, L), packed, of one type: fp32, fp16, bf16, fp8. N is a multiple of 64.
     c_major : str
         ``"n"`` or ``"m"``: which axis of the outputs is contiguous.
     ab12_dtype, c_dtype : data type
         fp32 and fp16 when ``None``.
+    sfa_tensor, sfb_tensor : array
+        Scales of blocks of ``sf_vec_size`` elements along K, both or none; then a and b are fp8 or fp4.
 
     Returns
     -------
     TupleDict
-        ab12_tensor (M, N, L), c_tensor (M, N/2, L), and None for sfc_tensor and amax_tensor.
+        ab12_tensor (M, N, L), c_tensor (M, N/2, L), None for sfc_tensor, and amax_tensor of fp4 with c in bf16.
     """
 
 
