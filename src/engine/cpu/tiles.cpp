@@ -10,6 +10,8 @@ namespace {
 
 /// Largest tile. Every tile packs its operands anew, so larger is cheaper for the product; small ones keep its epilogue in cache.
 constexpr std::int64_t kLongEdge = 1024, kShortEdge = 512;
+/// Up to this depth the epilogue outweighs the product, and long rows are what memory likes.
+constexpr std::int64_t kThin = 192, kThinRows = 128, kThinColumns = 2048;
 /// From this depth on the product outweighs the epilogue.
 constexpr std::int64_t kDeep = 1024;
 constexpr std::int64_t kLeastM = 64, kLeastN = 128;
@@ -26,6 +28,10 @@ Tile tile_for(std::int64_t l, std::int64_t m, std::int64_t n, std::int64_t k) no
   std::int64_t count_m = parts(std::max<std::int64_t>(m, 1), edge);
   const std::int64_t rows = std::max<std::int64_t>(parts(m, count_m), 1);
   std::int64_t count_n = parts(std::max<std::int64_t>(n, 1), std::min(edge * edge / rows, 2 * edge));  // few rows: longer ones
+  if (k < kThin) {
+    count_m = parts(std::max<std::int64_t>(m, 1), kThinRows);
+    count_n = parts(std::max<std::int64_t>(n, 1), kThinColumns);
+  }
   while (l * count_m * count_n < wanted) {
     const bool can_m = m / (2 * count_m) >= kLeastM;
     const bool can_n = n / (2 * count_n) >= kLeastN;
