@@ -17,8 +17,10 @@ constexpr double kProgrammaticGain = 1.8e-6, kProgrammaticSeconds = 30e-6;  ///<
 constexpr double kDrainCyclesPerValue = 2200.0 / (64.0 * 256.0);            ///< a consumer's share of a tile through staging
 constexpr double kElementCycles = 3;  ///< of a value of D that goes by itself, column by column
 constexpr double kJoinCycles = 1000, kJoinCyclesPerValue = 2700.0 / (64.0 * 128.0);  ///< sums of another block
-constexpr double kDecodeCycles = 1.0 / 20;                                           ///< of an element, by a producer warpgroup
 constexpr double kLastStoreBytes = 40;  ///< per cycle: what the last tile of each SM writes while nothing runs
+
+/// Elements a cycle that producers decode beside products, which read the same shared memory.
+double decoded_per_cycle(int producers) { return 6.5 + 2.5 * producers; }
 
 /// What power leaves of the clock when tensor cores are busy that share of the time.
 double clock_at(double util) { return std::max(1.34e9, 1.85e9 - 0.84e9 * std::max(0.0, util - 0.3)); }
@@ -94,7 +96,7 @@ double predict_seconds(const KernelConfig& c, const std::array<std::int64_t, 4>&
   const double promotion = c.scaled ? 2.3 : c.promoted ? 1.08 : 1.0;
   const double decoded = block_k(c) * (c.a_count * c.block_m * (c.a_decoded != 0) + c.b_count * c.block_n * (c.b_decoded != 0));
   const double tile_cycles =
-      k_blocks * std::max(c.gemms * c.block_m / 64.0 * instruction * 4 * promotion, decoded * kDecodeCycles);
+      k_blocks * std::max(c.gemms * c.block_m / 64.0 * instruction * 4 * promotion, decoded / decoded_per_cycle(c.producers));
   const bool pingpong = c.schedule == Schedule::pingpong;
   const double values = 1.0 * c.block_m * c.block_n / (pingpong ? 1 : c.consumers);
   const bool by_element = c.d_path != Path::tma && piece_bytes(c.d_path) == bytes_of(c.output);
