@@ -213,21 +213,34 @@ struct OfGroups {
   std::int64_t groups = 4;
   bool by_pointers = false, zero_fill = false, keeps_sum = false, reduces = false, reduces_rows = false, is_gradient = false;
   DataType out = DataType::bf16;
+  bool converts = false, scales = false, quantises = false;
 };
 /// Of bf16, y (1, 12, 8) or the gradient (groups, 8, 8).
 std::string said_by_sm90(const OfGroups& c) {
   Moe m;
   const auto input = [&](const char* name, const Dims& dim) { return m.input(name, dim, DataType::bf16); };
-  const Tensor x = input("x", {1, 12, 8});
-  Tensor w = c.is_gradient ? input("dy", {1, 12, 8}) : input("w", {3, 8, 8});
+  const Tensor x = input("x", {1, 12, c.scales ? 32 : 8});
+  Tensor w = c.is_gradient ? input("dy", {1, 12, 8}) : input("w", {3, 8, c.quantises ? 16 : 8});
   const Tensor o = m.input("o", {c.groups}, DataType::int32);
   Tensor i, s;
   if (c.mode != MoeMode::none) i = m.input("i", {1, 12, 1}, DataType::int32);
   if (c.mode == MoeMode::scatter) s = m.input("s", {1, 12, 1}, DataType::int32);
   if (c.by_pointers) w.set_by_pointers(true);
+  const auto on_the_way = [&](Tensor t) {
+    if (c.converts) return m.g.relu(t).set_data_type(DataType::bf16);
+    if (!c.scales) return t;
+    const Tensor narrow = m.input("narrow", {3, 32, 8}, DataType::fp8_e4m3);
+    return m.g.block_scale_dequantize(narrow, m.input("scale", {3, 1, 8}, DataType::fp8_e8m0), {32, 1});
+  };
+  w = on_the_way(w);
   Tensor y = c.is_gradient ? m.g.moe_grouped_matmul_bwd(x, w, o, {.accumulate = true})
                            : m.g.moe_grouped_matmul(x, w, o, {.mode = c.mode, .zero_fill = c.zero_fill}, i, s);
   y.set_output(true).set_data_type(c.out);
+  if (c.quantises) {
+    const auto [data, scale] = m.g.block_scale_quantize(y, 16);
+    Tensor(data).set_output(true).set_data_type(DataType::fp8_e4m3);
+    Tensor(scale).set_output(true).set_data_type(DataType::fp8_e8m0);
+  }
   if (c.keeps_sum) m.g.relu(y).set_output(true).set_data_type(DataType::bf16);
   if (c.reduces)
     m.g.reduction(y, ReductionMode::amax).set_dim({1, c.reduces_rows ? 12 : 1, 1}).set_output(true).set_data_type(DataType::fp32);
@@ -246,6 +259,9 @@ REFUSES(sm90_grouped) {
             "sm90.grouped group_offset 'o': zeros in rows without a group of several outputs");
   EXPECT_EQ(said_by_sm90({.zero_fill = true, .reduces = true, .reduces_rows = true}),
             "sm90.grouped group_offset 'o': zeros in rows without a group of several outputs");
+  EXPECT_EQ(said_by_sm90({.converts = true}), "sm90.grouped group_offset 'o': an operand that is converted");
+  EXPECT_EQ(said_by_sm90({.scales = true}), "sm90.grouped group_offset 'o': scales of blocks");
+  EXPECT_EQ(said_by_sm90({.quantises = true}), "sm90.grouped group_offset 'o': a quantised output");
   EXPECT_EQ(said_by_sm90({.is_gradient = true, .out = DataType::int8}), "sm90.grouped group_offset 'o': adds to int8");
   for (const OfGroups& served : {OfGroups{},
                                  {.groups = 1024},

@@ -27,7 +27,7 @@ std::optional<Decline> fault_of_types(const chain::FusionChain& c) {
   return std::nullopt;
 }
 
-/// Groups of rows whose product is stored, each with a matrix of one tensor; in the order of their rows.
+/// Groups of rows in their order, each with a matrix of one tensor, or groups of K; operands as they are stored.
 std::optional<Decline> fault_of_groups(const chain::FusionChain& c) {
   const chain::Grouping& g = c.grouping;
   if (g.axis == chain::GroupedAxis::none) return std::nullopt;
@@ -36,6 +36,10 @@ std::optional<Decline> fault_of_groups(const chain::FusionChain& c) {
   };
   if (g.mode != MoeMode::none) return no("rows in the order of token indices");
   if (!c.tables.empty()) return no("weights by address");
+  if (!c.quantised.empty()) return no("a quantised output");
+  if (has_scales(c)) return no("scales of blocks");
+  if (std::ranges::any_of(c.inputs, [](const chain::MatrixInput& in) { return !in.prologue.empty(); }))
+    return no("an operand that is converted");
   if (g.groups > kMostGroups) return no(std::to_string(g.groups) + " groups of at most " + std::to_string(kMostGroups));
   for (const chain::Store& s : c.stores) {
     const DataType t = c.operands[static_cast<std::size_t>(c.roles[static_cast<std::size_t>(s.role)].operand)].dtype;

@@ -159,7 +159,8 @@ class GroupTiles {
     for (int i = static_cast<int>(blockIdx.x); i < rows; i += static_cast<int>(gridDim.x)) {
       const int64 row = i < ahead ? i : last + i - ahead;
       auto* to = static_cast<Piece<C::Output::BYTES>*>(p_.d_view.address) + row * p_.d_view.outer_stride;
-      for (int64 n = static_cast<int>(threadIdx.x) - 128; n < p_.n; n += THREADS) to[n * p_.d_view.inner_stride] = {};
+      for (int64 n = static_cast<int>(threadIdx.x) - 128 * C::PRODUCERS; n < p_.n; n += THREADS)
+        to[n * p_.d_view.inner_stride] = {};
     }
   }
 
