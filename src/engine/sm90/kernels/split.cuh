@@ -3,9 +3,9 @@
 
 namespace vg {
 
-/// A tile's K split over the blocks of a cluster: each sums its part, and those of rank 1 and up send their sums to the block of
-/// rank 0, which adds them in order of rank and drains the tile. Sums travel from registers to the other block's shared memory,
-/// four a thread; the bytes count at a barrier there. A second barrier says that they were read.
+/// A tile's K split over the blocks of a cluster: each sums its part. The rows of a consumer have a home, another block for each
+/// consumer: the others send their sums there, it adds them in order of rank and drains. Sums travel from registers to the other
+/// block's shared memory, four a thread; the bytes count at a barrier there. A second barrier says that they were read.
 template <class C>
 class Split {
   using L = Layout<C>;
@@ -16,24 +16,25 @@ class Split {
       : landing_(smem + L::LANDING + consumer * L::LANDING_BYTES),
         landed_(L::landed(smem, consumer)),
         read_(L::read(smem, consumer)),
-        rank_(cluster_rank()) {}
+        rank_(cluster_rank()),
+        home_(static_cast<uint32>(consumer % C::SPLIT)) {}
 
   /// Of two blocks whose memory this one reaches, neither ends before the other is done with it.
   VG_DEVICE void finish() {
-    if (rank_ != 0 && phase_ != 0xffffffffu) barrier_wait(read_, phase_);
+    if (rank_ != home_ && phase_ != 0xffffffffu) barrier_wait(read_, phase_);
   }
 
-  VG_DEVICE bool drains() const { return rank_ == 0; }
+  VG_DEVICE bool drains() const { return rank_ == home_; }
 
-  /// True for the block that drains the tile.
+  /// True for the block that drains the consumer's rows.
   template <class A>
   VG_DEVICE bool join(A (&acc)[C::GEMMS][L::M_BLOCKS][C::BLOCK_N / 2]) {
     const uint32 slot = landing_ + threadIdx.x % 128 * 16;
     phase_ = phase_ == 0 ? 1 : 0;
-    const bool drains = rank_ == 0;
-    if (!drains) {
+    if (!drains()) {
       barrier_wait(read_, phase_ ^ 1);  // the sums of the tile before
-      const uint32 to = remote_shared(slot + (rank_ - 1) * L::SUMS_BYTES, 0), barrier = remote_shared(landed_, 0);
+      const uint32 to = remote_shared(slot + (rank_ < home_ ? rank_ : rank_ - 1) * L::SUMS_BYTES, home_),
+                   barrier = remote_shared(landed_, home_);
       const auto bits = [](A x) { return __builtin_bit_cast(uint32, x); };
       each(acc, [&](int i, A(&x)[C::BLOCK_N / 2], int e) {
         store_remote(to + i * 2048, barrier, bits(x[e]), bits(x[e + 1]), bits(x[e + 2]), bits(x[e + 3]));
@@ -58,7 +59,8 @@ class Split {
   VG_DEVICE void release() {
     __syncwarp();
     if (threadIdx.x % 32 == 0) {
-      for (int other = 1; other <= OTHERS; ++other) barrier_arrive_remote(remote_shared(read_, other));
+      for (uint32 other = 0; other < C::SPLIT; ++other)
+        if (other != rank_) barrier_arrive_remote(remote_shared(read_, other));
     }
   }
 
@@ -76,7 +78,7 @@ class Split {
     }
   }
 
-  uint32 landing_, landed_, read_, rank_;
+  uint32 landing_, landed_, read_, rank_, home_;
   uint32 phase_ = 0xffffffffu;
 };
 
