@@ -150,10 +150,10 @@ TEST_P(Epilogues, CompileCleanOnEveryTile) {
 
 INSTANTIATE_TEST_SUITE_P(Chains, Epilogues, ::testing::ValuesIn(chains()), [](const auto& i) { return i.param.name; });
 
-// Rows and columns exchanged, K split over a cluster: what the first plans for few rows do.
+// Rows and columns exchanged, K split over a cluster, one wave of narrow tiles: what the first plans for few rows do.
 TEST(EpiloguesOfFewRows, CompileClean) {
   if (const auto nvrtc = cuda::nvrtc(); !nvrtc) VERGLAS_SKIP_FOR_WANT_OF("nvrtc", nvrtc.error().text);
-  for (const std::int64_t rows : {16, 32, 128}) {
+  for (const std::int64_t rows : {16, 32, 128, 256}) {
     Graph g;
     const Tensor a = g.tensor({.name = "a", .dim = {rows, kN}, .stride = {kN, 1}});
     const Tensor b = g.tensor({.name = "b", .dim = {kN, kN}, .stride = {1, kN}});
@@ -167,13 +167,14 @@ TEST(EpiloguesOfFewRows, CompileClean) {
     ASSERT_TRUE(chain.has_value());
     int few = 0;
     for (const Knobs& knobs : sm90::configurations_of(*chain, 132)) {
-      if ((knobs.at("EXCHANGED") == 0 && knobs.at("SPLIT") == 1) || knobs.at("PROGRAMMATIC") != 0) continue;
+      const bool narrow = knobs.at("TILE_M") == 128 && knobs.at("TILE_N") == 64;
+      if ((knobs.at("EXCHANGED") == 0 && knobs.at("SPLIT") == 1 && !narrow) || knobs.at("PROGRAMMATIC") != 0) continue;
       const jit::CompiledKernel k = compile(*chain, knobs);
       EXPECT_TRUE(k.report.clean()) << k.kernel << '\n' << k.log;
       std::printf("%-56s %4d registers %7.0f ms\n", k.kernel.c_str(), k.report.registers, k.compile_ms);
       ++few;
     }
-    EXPECT_EQ(few, rows == 128 ? 1 : 4);
+    EXPECT_EQ(few, rows >= 128 ? 1 : 4);
   }
 }
 

@@ -40,6 +40,8 @@ constexpr std::array kShapes = {Shape{128, 256, 2, false}, Shape{128, 192, 2, tr
                                 Shape{128, 128, 2, true},  Shape{64, 128, 1, false}, Shape{64, 64, 1, false}};
 /// Where tiles are so few that half of the chip stands still, two blocks share the K of each.
 constexpr std::array kSplitShapes = {Shape{128, 64, 2, false, 2}, Shape{64, 64, 1, false, 2}};
+/// Where every SM but few has one tile of these, and no more: its drain is half as long as that of 64 rows by one consumer.
+constexpr Shape kOneWaveShape{128, 64, 2, false};
 /// Up to so many rows, or columns, D is narrow: that side becomes the columns of the kernel, since its rows come in blocks of 64.
 constexpr std::int64_t kNarrow = 32;
 
@@ -85,6 +87,8 @@ std::vector<Shape> family_of(const chain::FusionChain& c, int sm_count) {
   const auto [l, m, n, k] = c.declared;
   for (const Shape& s : kSplitShapes)
     if (l * ((m + s.m - 1) / s.m) * ((n + s.n - 1) / s.n) <= sm_count / 2) all.push_back(s);
+  const std::int64_t tiles = l * ((m + kOneWaveShape.m - 1) / kOneWaveShape.m) * ((n + kOneWaveShape.n - 1) / kOneWaveShape.n);
+  if (tiles > sm_count / 2 && tiles <= sm_count) all.push_back(kOneWaveShape);
   const bool turned = m < n;
   const std::int64_t narrow = turned ? m : n;
   for (const int split : {1, 2})

@@ -94,9 +94,10 @@ double predict_seconds(const KernelConfig& c, const std::array<std::int64_t, 4>&
   // One instruction of 64 rows takes N/2 cycles, or the shared-memory port's 16 + N/4; four of them a k-block.
   const double instruction = std::max(c.block_n / 2.0, 16 + c.block_n / 4.0);
   const double promotion = c.scaled ? 2.3 : c.promoted ? 1.08 : 1.0;
+  const double alone = c.consumers == 1 ? 1.05 : 1.0;  // between its stages the tensor cores wait
   const double decoded = block_k(c) * (c.a_count * c.block_m * (c.a_decoded != 0) + c.b_count * c.block_n * (c.b_decoded != 0));
-  const double tile_cycles =
-      k_blocks * std::max(c.gemms * c.block_m / 64.0 * instruction * 4 * promotion, decoded / decoded_per_cycle(c.producers));
+  const double tile_cycles = k_blocks * std::max(c.gemms * c.block_m / 64.0 * instruction * 4 * promotion * alone,
+                                                 decoded / decoded_per_cycle(c.producers));
   const bool pingpong = c.schedule == Schedule::pingpong;
   const double values = 1.0 * c.block_m * c.block_n / (pingpong ? 1 : c.consumers);
   const bool by_element = c.d_path != Path::tma && piece_bytes(c.d_path) == bytes_of(c.output);
@@ -116,7 +117,7 @@ double predict_seconds(const KernelConfig& c, const std::array<std::int64_t, 4>&
   // Tiles that read much for what they multiply draw power, which takes it from the clock.
   const double per_flop = 2.0 * (1.0 * c.a_count / c.block_n + 1.0 * c.b_count / c.block_m) / (2.0 * c.gemms);
   const double power = 1 + std::clamp(10 * (per_flop - 0.0117), 0.0, 0.05);
-  const double clock = clock_at(util) / power / (c.block_n <= 64 ? 1.02 : 1.0);
+  const double clock = clock_at(util) / power / (c.block_n <= 64 && c.block_m <= 64 ? 1.02 : 1.0);
   const auto moves = [](Path path, int decoded_pieces) { return path != Path::tma && decoded_pieces == 0; };
   const double copied = moves(c.a_path, c.a_decoded) || moves(c.b_path, c.b_decoded) ? 2.5 : 1.0;  // pieces by threads
   const double tensor = (cycles + last_store) / clock * copied;
