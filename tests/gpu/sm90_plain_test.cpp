@@ -193,6 +193,13 @@ TEST_F(Sm90Plain, IsExactForManyTilesOfFewRows) {
   check({2, 33, 500, 131, false, false, DataType::fp16, DataType::fp16, 3});
 }
 
+// So many tiles of 128x64 as there are SMs, but for a few.
+TEST_F(Sm90Plain, IsExactForOneWaveOfNarrowTiles) {
+  VERGLAS_NEEDS_GPU();
+  check({1, 250, 4100, 264, true, true, DataType::bf16, DataType::bf16});
+  check({1, 250, 4090, 136, false, false, DataType::fp16, DataType::fp32, 6});
+}
+
 TEST_F(Sm90Plain, IsExactForBatchesAndBroadcasts) {
   VERGLAS_NEEDS_GPU();
   for (const bool ba : {false, true})
