@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Draws the tables of a result file of bench/gpu/measure.py: docs/img/PART.svg for each part, a point for each case and rival.
 
-bench/plot.py bench/results/gpu/NAME.json     needs matplotlib
+    bench/plot.py bench/results/gpu/NAME.json [PART[:FILE]]...     needs matplotlib
+
+PARTs alone where some are named, as FILE.svg where that is.
 """
 
 from __future__ import annotations
@@ -57,8 +59,10 @@ def main() -> int:
     parts = [f"products-{kind}" for kind in sorted(kinds)]
     if any(record["suite"].startswith("flavors.") for record in result["records"]):
         parts.append("flavors")
+    named = dict((*argument.split(":"), argument)[:2] for argument in sys.argv[2:])
     for part in parts:
-        draw(result, part, ROOT / f"docs/img/{part}.svg")
+        if not named or part in named:
+            draw(result, part, ROOT / f"docs/img/{named.get(part, part)}.svg")
     return 0
 
 
