@@ -33,7 +33,9 @@ struct Kind {
   bool zero_fill = false;
   bool is_fused = false;  ///< relu(prob · sum + bias of the group), and the sum beside it
   bool reduces = false;   ///< over groups, all rows and columns, beside it
-  bool pairs = false;     ///< a second product of the same groups is subtracted twice
+  MoeMode mode = MoeMode::none;
+  std::int64_t top_k = 1;
+  bool pairs = false;  ///< a second product of the same groups is subtracted twice
 };
 std::ostream& operator<<(std::ostream& o, const Kind& k) { return o << k.name; }
 
@@ -41,7 +43,10 @@ std::ostream& operator<<(std::ostream& o, const Kind& k) { return o << k.name; }
 struct Grouping {
   std::int64_t rows = 0, groups = 1, experts = 1, n = 1, k = 1;
   std::vector<std::int64_t> offsets;
-  std::vector<std::int64_t> owner;  ///< group of each row, or −1
+  std::vector<std::int64_t> owner;        ///< group of each row, or −1
+  std::vector<std::int32_t> index, slot;  ///< of each row, where the kind has them
+  std::vector<std::int64_t> from, to;     ///< row of A and of D of each row
+  std::int64_t tokens = 0;                ///< rows of A
   bool fits = true;
 };
 
@@ -68,18 +73,28 @@ class Sm90Grouped : public ::testing::TestWithParam<Kind> {
   PlanList plans() const {
     const Kind& p = GetParam();
     constexpr std::int64_t kG = 5, kRows = 900, kK = 72, kN = 168;
+    const std::int64_t tokens = p.mode == MoeMode::gather ? 400 : kRows;
     Graph g({.io_data_type = p.in});
     const Tensor x = g.tensor(
         {.name = "x",
-         .dim = {1, kRows, kK},
-         .stride = {p.a_k_major ? kRows * p.pitch : kK * kMostRows, p.a_k_major ? p.pitch : 1, p.a_k_major ? 1 : kMostRows}});
+         .dim = {1, tokens, kK},
+         .stride = {p.a_k_major ? tokens * p.pitch : kK * kMostRows, p.a_k_major ? p.pitch : 1, p.a_k_major ? 1 : kMostRows}});
     const auto weight = [&](const char* name) { return g.tensor({.name = name, .dim = {kG, kK, kN}, .stride = strides_of_b()}); };
     const Tensor o = g.tensor({.name = "o", .dim = {kG}, .stride = {1}, .data_type = p.offset});
-    const MoeAttributes attributes = {.offsets = p.ends ? MoeOffsets::end : MoeOffsets::first_token, .zero_fill = p.zero_fill};
+    MoeAttributes attributes;
+    attributes.mode = p.mode;
+    attributes.offsets = p.ends ? MoeOffsets::end : MoeOffsets::first_token;
+    attributes.top_k = p.top_k;
+    attributes.zero_fill = p.zero_fill;
+    const auto list = [&](const char* name) {
+      return g.tensor({.name = name, .dim = {1, kRows, 1}, .stride = {kRows, 1, 1}, .data_type = DataType::int32});
+    };
+    const Tensor index = p.mode == MoeMode::none ? Tensor() : list("index");
+    const Tensor slot = p.mode == MoeMode::scatter ? list("slot") : Tensor();
     const Tensor w = weight("w");
-    Tensor y = g.moe_grouped_matmul(x, w, o, attributes);
+    Tensor y = g.moe_grouped_matmul(x, w, o, attributes, index, slot);
     if (p.pairs) {
-      const Tensor other = g.moe_grouped_matmul(x, w, o, attributes);
+      const Tensor other = g.moe_grouped_matmul(x, w, o, attributes, index, slot);
       y = g.pointwise(PointwiseMode::sub, {y, g.add(other, other)});
     }
     if (p.is_fused) {
@@ -99,7 +114,7 @@ class Sm90Grouped : public ::testing::TestWithParam<Kind> {
       };
       reduce("amax", ReductionMode::amax, {kG, 1, 1}, true);
       reduce("sums", ReductionMode::add, {kG, 1, kN}, true);
-      reduce("mean", ReductionMode::avg, {1, 1, 1}, false);
+      if (p.mode == MoeMode::none) reduce("mean", ReductionMode::avg, {1, 1, 1}, false);
       reduce("least", ReductionMode::min, {1, 1, kN}, false);
       reduce("most", ReductionMode::max, {1, kRows, 1}, false);
     }
@@ -146,7 +161,39 @@ class Sm90Grouped : public ::testing::TestWithParam<Kind> {
         std::fill(g.owner.begin() + held, g.owner.end(), i);
       before = held;
     }
+    find_rows(r, p, g);
     return g;
+  }
+
+  /// Where each row comes from and goes to; rows whose index is none have no owner.
+  static void find_rows(support::Random& r, const Kind& p, Grouping& g) {
+    g.tokens = p.mode == MoeMode::gather ? r.between(1, kMostRows) : g.rows;
+    std::vector<std::int64_t> places(static_cast<std::size_t>(g.rows / p.top_k * p.top_k));
+    for (std::size_t i = 0; i < places.size(); ++i) places[i] = static_cast<std::int64_t>(i);
+    r.shuffle(places);
+    const bool is_wild = r.chance(8);
+    for (std::int64_t row = 0; row < g.rows; ++row) {
+      const auto at = static_cast<std::size_t>(row);
+      g.from.push_back(row);
+      g.to.push_back(row);
+      if (p.mode == MoeMode::none) continue;
+      const bool gathers = p.mode == MoeMode::gather;
+      const std::int64_t tokens = gathers ? g.tokens : g.rows / p.top_k;
+      std::int64_t token = gathers ? r.between(0, tokens - 1) : at < places.size() ? places[at] / p.top_k : -1;
+      std::int64_t slot = gathers || at >= places.size() ? 0 : places[at] % p.top_k;
+      if (r.chance(7)) token = -1;
+      if (is_wild && r.chance(5)) token = r.pick({tokens, std::int64_t{-2}, std::int64_t{2000000000}});
+      if (is_wild && !gathers && r.chance(5)) slot = r.pick({p.top_k, std::int64_t{-1}});
+      g.index.push_back(static_cast<std::int32_t>(token));
+      g.slot.push_back(static_cast<std::int32_t>(slot));
+      const bool has_token = token >= 0 && token < tokens, has_slot = gathers || (slot >= 0 && slot < p.top_k);
+      if (g.owner[at] >= 0) g.fits = g.fits && (has_token || token == -1) && (!has_token || has_slot);
+      if (!has_token || !has_slot) g.owner[at] = -1;
+      if (gathers)
+        g.from[at] = token;
+      else
+        g.to[at] = token * p.top_k + slot;
+    }
   }
 
   std::uint32_t encode(DataType t, int v) const { return bits_.at(t)[static_cast<std::size_t>(v + kLargest)]; }
@@ -193,8 +240,9 @@ TEST_P(Sm90Grouped, IsExactForGeneratedGroupings) {
   for (std::int64_t r = 0; r < kMostRows; ++r) vprob[static_cast<std::size_t>(r)] = static_cast<float>(r % 3 - 1);
   for (std::int64_t i = 0; i < kMostGroups * kMostN; ++i) vbias[static_cast<std::size_t>(i)] = static_cast<float>(i * 7 % 11 - 5);
   support::DeviceBuffer a(driver, va.size(), 0), b(driver, vb.size(), 0), o(driver, kMostGroups * 8, 0),
-      d(driver, bytes(d_elements, p.out), 0xEE), sum(driver, bytes(d_elements, DataType::fp32), 0xEE),
-      prob(driver, kMostRows * 4, 0), bias(driver, kMostGroups * kMostN * 4, 0);
+      index(driver, kMostRows * 4, 0), slot(driver, kMostRows * 4, 0), d(driver, bytes(d_elements, p.out), 0xEE),
+      sum(driver, bytes(d_elements, DataType::fp32), 0xEE), prob(driver, kMostRows * 4, 0),
+      bias(driver, kMostGroups * kMostN * 4, 0);
   a.upload(va.data());
   b.upload(vb.data());
   prob.upload(vprob.data());
@@ -215,6 +263,11 @@ TEST_P(Sm90Grouped, IsExactForGeneratedGroupings) {
         std::memcpy(&vo[4 * i], &narrow, 4);
     }
     o.upload(vo.data());
+    std::vector<std::int32_t> list(kMostRows, -1);
+    std::copy(g.index.begin(), g.index.end(), list.begin());
+    index.upload(list.data());
+    std::copy(g.slot.begin(), g.slot.end(), list.begin());
+    slot.upload(list.data());
     d.fill(0xEE);
     sum.fill(0xEE);
     for (auto& [name, buffer] : reduced) buffer.fill(0xEE);
@@ -223,8 +276,8 @@ TEST_P(Sm90Grouped, IsExactForGeneratedGroupings) {
       return TensorView::strided(x.data(), t, dim, stride, kGpu);
     };
     const auto s = strides_of_b();
-    const TensorView vx = p.a_k_major ? view(a, p.in, {1, g.rows, g.k}, {g.rows * p.pitch, p.pitch, 1})
-                                      : view(a, p.in, {1, g.rows, g.k}, {g.k * kMostRows, 1, kMostRows});
+    const TensorView vx = p.a_k_major ? view(a, p.in, {1, g.tokens, g.k}, {g.tokens * p.pitch, p.pitch, 1})
+                                      : view(a, p.in, {1, g.tokens, g.k}, {g.k * kMostRows, 1, kMostRows});
     const TensorView vw = view(b, p.in, {g.experts, g.k, g.n}, {s[0], s[1], s[2]});
     const TensorView vy = view(d, p.out, {1, g.rows, g.n}, {g.rows * p.pitch_d, p.pitch_d, 1});
     std::vector<TensorView> call;
@@ -232,6 +285,8 @@ TEST_P(Sm90Grouped, IsExactForGeneratedGroupings) {
       call.push_back(info.name == "x"       ? vx
                      : info.name == "w"     ? vw
                      : info.name == "o"     ? view(o, p.offset, {g.groups}, {1})
+                     : info.name == "index" ? view(index, DataType::int32, {1, g.rows, 1}, {g.rows, 1, 1})
+                     : info.name == "slot"  ? view(slot, DataType::int32, {1, g.rows, 1}, {g.rows, 1, 1})
                      : info.name == "prob"  ? view(prob, DataType::fp32, {1, g.rows, 1}, {g.rows, 1, 1})
                      : info.name == "bias"  ? view(bias, DataType::fp32, {g.groups, 1, g.n}, {kMostN, kMostN, 1})
                      : info.name == "amax"  ? view(reduced.at("amax"), DataType::fp32, {g.groups, 1, 1}, {1, 1, 1})
@@ -254,19 +309,20 @@ TEST_P(Sm90Grouped, IsExactForGeneratedGroupings) {
     std::vector<std::uint8_t> want(d.size(), 0xEE), want_sum(sum.size(), 0xEE);
     for (std::int64_t r = 0; r < g.rows; ++r) {
       const std::int64_t owner = g.owner[static_cast<std::size_t>(r)], e = owner % g.experts;
+      const std::int64_t from = g.from[static_cast<std::size_t>(r)], to = g.to[static_cast<std::size_t>(r)];
       for (std::int64_t n = 0; n < g.n; ++n) {
-        const std::int64_t at = r * p.pitch_d + n;
+        const std::int64_t at = to * p.pitch_d + n;
         if (owner < 0) {
           if (p.zero_fill) put(want, p.out, at, 0);
           continue;
         }
         int v = 0;
         for (std::int64_t k = 0; k < g.k; ++k)
-          v += a_[static_cast<std::size_t>(r * kMostK + k)] * b_[static_cast<std::size_t>((e * kMostN + n) * kMostK + k)];
+          v += a_[static_cast<std::size_t>(from * kMostK + k)] * b_[static_cast<std::size_t>((e * kMostN + n) * kMostK + k)];
         if (p.pairs) v = -v;
         if (p.is_fused) {
           put(want_sum, DataType::fp32, at, v);
-          v = std::max(0, v * static_cast<int>(vprob[static_cast<std::size_t>(r)]) +
+          v = std::max(0, v * static_cast<int>(vprob[static_cast<std::size_t>(to)]) +
                               static_cast<int>(vbias[static_cast<std::size_t>(owner * kMostN + n)]));
         }
         put(want, p.out, at, v);
@@ -278,7 +334,7 @@ TEST_P(Sm90Grouped, IsExactForGeneratedGroupings) {
         keep("amax", owner, [x](float y) { return std::max(y, std::abs(x)); });
         keep("sums", owner * g.n + n, [x](float y) { return y + x; });
         keep("least", n, [x](float y) { return std::min(y, x); });
-        keep("most", r, [x, n](float y) { return n == 0 ? x : std::max(y, x); });
+        keep("most", to, [x, n](float y) { return n == 0 ? x : std::max(y, x); });
         total += v;
         ++owned;
       }
@@ -297,7 +353,7 @@ TEST_P(Sm90Grouped, IsExactForGeneratedGroupings) {
       ASSERT_TRUE(got_sum == want_sum) << "sum, " << where(got_sum, want_sum, 4);
     }
     for (const char* name : p.reduces ? kReduced : decltype(kReduced){}) {
-      if (name == nullptr) continue;
+      if (name == nullptr || (p.mode != MoeMode::none && name == std::string("mean"))) continue;
       const std::vector<float>& wanted = want_reduced[name];
       const std::vector<std::uint8_t> all_bytes = reduced.at(name).download();
       for (std::size_t i = 0; i < wanted.size(); ++i) {
@@ -328,6 +384,8 @@ TEST_P(Sm90Grouped, IsExactForGeneratedGroupings) {
     none.rows = 40, none.groups = 7, none.n = 64, none.k = 64;
     none.offsets.assign(7, p.ends ? 0 : 40);
     none.owner.assign(40, -1);
+    find_rows(random, p, none);
+    none.fits = true;
     check(plan, none);
     EXPECT_EQ(d.touched_guard_bytes() + sum.touched_guard_bytes(), 0);
   }
@@ -343,6 +401,12 @@ INSTANTIATE_TEST_SUITE_P(
         Kind{.name = "tokens_along_rows", .a_k_major = false}, Kind{.name = "fused", .is_fused = true},
         Kind{.name = "reductions", .out = DataType::fp32, .reduces = true},
         Kind{.name = "reductions_ends", .out = DataType::fp32, .ends = true, .reduces = true},
+        Kind{.name = "gather", .mode = MoeMode::gather},
+        Kind{.name = "gather_fused", .ends = true, .is_fused = true, .mode = MoeMode::gather},
+        Kind{.name = "gather_reduces", .out = DataType::fp32, .pitch = 103, .reduces = true, .mode = MoeMode::gather},
+        Kind{.name = "scatter", .mode = MoeMode::scatter, .top_k = 2},
+        Kind{.name = "scatter_fused", .offset = DataType::int64, .is_fused = true, .mode = MoeMode::scatter, .top_k = 3},
+        Kind{.name = "scatter_reduces", .out = DataType::fp32, .reduces = true, .mode = MoeMode::scatter},
         Kind{.name = "pairs", .out = DataType::fp32, .pairs = true},
         Kind{.name = "fp8", .in = DataType::fp8_e4m3, .out = DataType::fp32, .pitch = 112}),
     [](const auto& info) { return info.param.name; });

@@ -25,10 +25,13 @@ struct Moe {
     for (std::size_t i = dim.size() - 1; i-- > 0;) stride[i] = stride[i + 1] * dim[i + 1];
     return g.tensor({.name = name, .dim = std::move(dim), .stride = std::move(stride), .data_type = t});
   }
+  Tensor index, slot;
   bool is_gradient = false;
-  Tensor product(const char* name, MoeAttributes attributes = {}) {
+  Tensor product(const char* name, MoeMode mode = MoeMode::none) {
     const Tensor w = g.tensor({.name = name, .dim = {kGroups, kK, kN}, .stride = {kK * kN, 1, kK}});
-    return g.moe_grouped_matmul(x, w, offsets, attributes);
+    if (mode != MoeMode::none && !index.valid()) index = input("index", {1, kRows, 1}, DataType::int32);
+    if (mode == MoeMode::scatter && !slot.valid()) slot = input("slot", {1, kRows, 1}, DataType::int32);
+    return g.moe_grouped_matmul(x, w, offsets, {.mode = mode}, index, slot);
   }
   void reduce(const Tensor& y, ReductionMode mode, std::vector<std::int64_t> dim) {
     const bool of_groups = dim[0] > 1 && !is_gradient;
@@ -55,6 +58,17 @@ std::vector<Named> graphs() {
          const Tensor gate = m.g.add(m.product("gate"), m.input("gate_bias", {kGroups, 1, kN}));
          const Tensor up = m.g.add(m.product("up"), m.input("up_bias", {kGroups, 1, kN}));
          m.g.mul(m.g.swish(gate), up).set_output(true);
+       }},
+      {"gathered",
+       [](Moe& m) {
+         const Tensor y = m.g.mul(m.product("w", MoeMode::gather), m.input("prob", {1, kRows, 1}, DataType::fp32));
+         m.g.add(y, m.input("bias", {kGroups, 1, kN})).set_output(true);
+       }},
+      {"scattered",
+       [](Moe& m) {
+         const Tensor y = m.g.mul(m.product("w", MoeMode::scatter), m.input("prob", {1, kRows, 1}, DataType::fp32));
+         m.g.add(y, m.input("residual", {1, kRows, kN})).set_output(true);
+         m.reduce(y, ReductionMode::amax, {1, kRows, 1});
        }},
       {"two_outputs",
        [](Moe& m) {

@@ -75,6 +75,10 @@ std::vector<KernelConfig> flavors() {
       k.groups = kMostGroups, k.a_path = Path::bytes2, k.a_major = Major::mn, k.output = DataType::fp32;
     });
     add([](KernelConfig& k) { k.groups = kMostGroups, k.input = DataType::fp8_e4m3, k.promoted = true; });
+    add([](KernelConfig& k) { k.groups = kMostGroups, k.gathers = true, k.a_path = Path::bytes16; });
+    add([](KernelConfig& k) { k.groups = kMostGroups, k.gathers = true, k.a_path = Path::bytes2, k.d_path = Path::bytes2; });
+    add([](KernelConfig& k) { k.groups = kMostGroups, k.scatters = true; });
+    add([](KernelConfig& k) { k.groups = kMostGroups, k.scatters = true, k.output = DataType::fp32, k.b_major = Major::mn; });
     add([](KernelConfig& k) { k.groups = kMostGroups, k.depth_groups = true, k.a_major = k.b_major = Major::mn; });
     add([](KernelConfig& k) {
       k.groups = kMostGroups, k.depth_groups = k.accumulates = true, k.a_major = k.b_major = Major::mn, k.output = DataType::fp32;

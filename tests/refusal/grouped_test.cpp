@@ -214,6 +214,7 @@ struct OfGroups {
   bool by_pointers = false, zero_fill = false, keeps_sum = false, reduces = false, reduces_rows = false, is_gradient = false;
   DataType out = DataType::bf16;
   bool converts = false, scales = false, quantises = false;
+  ReductionMode reduction = ReductionMode::amax;
 };
 /// Of bf16, y (1, 12, 8) or the gradient (groups, 8, 8).
 std::string said_by_sm90(const OfGroups& c) {
@@ -243,7 +244,7 @@ std::string said_by_sm90(const OfGroups& c) {
   }
   if (c.keeps_sum) m.g.relu(y).set_output(true).set_data_type(DataType::bf16);
   if (c.reduces)
-    m.g.reduction(y, ReductionMode::amax).set_dim({1, c.reduces_rows ? 12 : 1, 1}).set_output(true).set_data_type(DataType::fp32);
+    m.g.reduction(y, c.reduction).set_dim({1, c.reduces_rows ? 12 : 1, 1}).set_output(true).set_data_type(DataType::fp32);
   const PlanList plans = m.g.plans({.device = {DeviceType::cuda, 0}});
   for (const DeclineRecord& d : plans.declines())
     if (d.engine == "sm90") return d.rule == "sm90.grouped" ? d.rule + " " + d.text : "";
@@ -251,8 +252,10 @@ std::string said_by_sm90(const OfGroups& c) {
 }
 
 REFUSES(sm90_grouped) {
-  EXPECT_EQ(said_by_sm90({.mode = MoeMode::gather}), "sm90.grouped group_offset 'o': rows in the order of token indices");
-  EXPECT_EQ(said_by_sm90({.mode = MoeMode::scatter}), "sm90.grouped group_offset 'o': rows in the order of token indices");
+  EXPECT_EQ(said_by_sm90({.mode = MoeMode::gather, .zero_fill = true}),
+            "sm90.grouped group_offset 'o': zeros in rows without a token");
+  EXPECT_EQ(said_by_sm90({.mode = MoeMode::scatter, .reduces = true, .reduction = ReductionMode::avg}),
+            "sm90.grouped group_offset 'o': the mean of rows that may have no token");
   EXPECT_EQ(said_by_sm90({.groups = 1025}), "sm90.grouped group_offset 'o': 1025 groups of at most 1024");
   EXPECT_EQ(said_by_sm90({.by_pointers = true}), "sm90.grouped group_offset 'o': weights by address");
   EXPECT_EQ(said_by_sm90({.zero_fill = true, .keeps_sum = true}),
@@ -264,6 +267,9 @@ REFUSES(sm90_grouped) {
   EXPECT_EQ(said_by_sm90({.quantises = true}), "sm90.grouped group_offset 'o': a quantised output");
   EXPECT_EQ(said_by_sm90({.is_gradient = true, .out = DataType::int8}), "sm90.grouped group_offset 'o': adds to int8");
   for (const OfGroups& served : {OfGroups{},
+                                 {.mode = MoeMode::gather},
+                                 {.mode = MoeMode::scatter, .reduces = true},
+                                 {.mode = MoeMode::gather, .keeps_sum = true},
                                  {.groups = 1024},
                                  {.zero_fill = true},
                                  {.keeps_sum = true},

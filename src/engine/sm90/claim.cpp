@@ -34,7 +34,11 @@ std::optional<Decline> fault_of_groups(const chain::FusionChain& c) {
   const auto no = [&](const std::string& text) {
     return Decline{Rule::sm90_grouped, label_of(c, c.roles[static_cast<std::size_t>(g.offset_role)]) + ": " + text};
   };
-  if (g.mode != MoeMode::none) return no("rows in the order of token indices");
+  if (g.mode != MoeMode::none) {
+    const auto counts_rows = [](const chain::Reduction& r) { return r.mode == ReductionMode::avg && r.reduces[1]; };
+    if (g.zero_fill) return no("zeros in rows without a token");
+    if (std::ranges::any_of(c.reductions, counts_rows)) return no("the mean of rows that may have no token");
+  }
   if (!c.tables.empty()) return no("weights by address");
   if (!c.quantised.empty()) return no("a quantised output");
   if (has_scales(c)) return no("scales of blocks");

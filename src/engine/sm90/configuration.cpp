@@ -52,7 +52,11 @@ std::string epilogue_suffix(const KernelConfig& c) {
 
 std::string group_suffix(const KernelConfig& c) {
   if (c.groups == 0) return {};
-  return fmt::format("_g{}{}{}{}{}{}", c.groups, c.depth_groups ? "k" : "", c.accumulates ? "a" : "", c.wide_offsets ? "w" : "",
+  return fmt::format("_g{}{}{}{}{}{}{}", c.groups,
+                     c.gathers    ? "g"
+                     : c.scatters ? "s"
+                                  : "",
+                     c.depth_groups ? "k" : "", c.accumulates ? "a" : "", c.wide_offsets ? "w" : "",
                      c.offsets_are_ends ? "e" : "", c.zero_fill ? "z" : "");
 }
 
@@ -94,7 +98,11 @@ int decoding_bytes(const KernelConfig& c) noexcept {
   return c.a_count * bytes(c.block_m * c.a_decoded) + c.b_count * bytes(c.block_n * c.b_decoded);
 }
 int landing_bytes(const KernelConfig& c) noexcept { return (c.split - 1) * c.consumers * 4 * 128 * results_of(c); }
-int group_bytes(const KernelConfig& c) noexcept { return c.groups == 0 ? 0 : 4 * (2 * (c.groups + 1) + threads_of(c) / 32); }
+int group_bytes(const KernelConfig& c) noexcept {
+  if (c.groups == 0) return 0;
+  const int places = c.gathers || c.scatters ? c.consumers * (64 * row_blocks(c) + 4) : 0;
+  return 4 * (2 * (c.groups + 1) + threads_of(c) / 32 + places + (c.gathers ? c.block_m : 0));
+}
 int smem_bytes(const KernelConfig& c) noexcept {
   const int chunks = c.store_buffers + c.further_outputs * c.further_buffers;
   const int barriers =
@@ -189,6 +197,8 @@ std::optional<std::string> fault_of(const KernelConfig& c) {
   if ((c.d_along_m || c.loads_tile || c.further_outputs > 0) && c.d_path != Path::tma)
     return fmt::format("the epilogue's copies beside pieces of {} bytes of d", piece_bytes(c.d_path));
   if (c.groups > 0 && c.split > 1) return "groups with K split";
+  if (c.gathers && (c.a_path == Path::tma || c.a_major != Major::k || c.a_turned)) return "rows that are gathered in boxes";
+  if ((c.gathers || c.scatters) && 64 * row_blocks(c) > 128) return "more than 128 rows a consumer with places of their own";
   if (c.groups > 0 && !c.depth_groups &&
       (c.d_along_m || c.further_outputs > 0 || (c.a_major == Major::mn && c.a_path == Path::tma)))
     return "rows of groups, which begin anywhere, with boxes along M";

@@ -59,9 +59,10 @@ struct KernelConfig {
   int further_outputs = 0, further_buffers = 0;    ///< outputs besides D that are staged, and chunks of 8 KB for each
   /// Columns in runs of 32 of two products (runs.hpp): bytes of 64 rows by 32 columns of all outputs, and slots for as many.
   int run_bytes = 0, run_slots = 0;
-  int groups = 0;             ///< that one call may have, where rows of A belong to groups and each has a B of its own; 0: none
-  bool depth_groups = false;  ///< parts of K and not rows are those of groups, and each has a D of its own
-  bool accumulates = false;   ///< a group without a part leaves its D as it is
+  int groups = 0;  ///< that one call may have, where rows of A belong to groups and each has a B of its own; 0: none
+  bool gathers = false, scatters = false;  ///< rows of A are found by token indices; or places of rows in D, and slots say which
+  bool depth_groups = false;               ///< parts of K and not rows are those of groups, and each has a D of its own
+  bool accumulates = false;                ///< a group without a part leaves its D as it is
   bool wide_offsets = false, offsets_are_ends = false, zero_fill = false;  ///< of groups: int64; rows behind each; unowned rows
   bool programmatic = false;  ///< waits for the previous kernel inside ours: needs the launch attribute of the same name
 

@@ -159,6 +159,8 @@ KernelConfig configuration_of(const chain::FusionChain& chain, const Knobs& knob
   if (k.has_d) k.output = c.operands[static_cast<std::size_t>(c.roles[static_cast<std::size_t>(roles.d)].operand)].dtype;
   if (c.grouping.axis != chain::GroupedAxis::none) {
     k.groups = kMostGroups;
+    k.gathers = c.grouping.mode == MoeMode::gather;
+    k.scatters = c.grouping.mode == MoeMode::scatter;
     k.depth_groups = c.grouping.axis == chain::GroupedAxis::k;
     k.accumulates = std::ranges::any_of(c.stores, &chain::Store::accumulate);
     k.wide_offsets =

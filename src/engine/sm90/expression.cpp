@@ -80,7 +80,7 @@ std::string float_expression(PointwiseMode mode, const PointwiseParameters& p) {
     case binary_select: return "(z != 0.0f ? x : y)";
     case gen_index:
       return p.axis == 0   ? "static_cast<float>(at.batch)"
-             : p.axis == 1 ? "static_cast<float>(at.row + 8 * (i / 2 % 2))"
+             : p.axis == 1 ? "static_cast<float>(at.row + at.down * (i / 2 % 2))"
                            : "static_cast<float>(at.col + 8 * (i / 4) + i % 2)";
     case relu_bwd: {
       const std::string inside = fmt::format("(y > {} ? x : x * {})", lower, slope);
@@ -123,7 +123,8 @@ std::string int_expression(PointwiseMode mode, const PointwiseParameters& p) {
     case logical_or: return "(x != 0 || y != 0 ? 1 : 0)";
     case logical_not: return "(x == 0 ? 1 : 0)";
     case binary_select: return "(z != 0 ? x : y)";
-    case gen_index: return p.axis == 0 ? "at.batch" : p.axis == 1 ? "at.row + 8 * (i / 2 % 2)" : "at.col + 8 * (i / 4) + i % 2";
+    case gen_index:
+      return p.axis == 0 ? "at.batch" : p.axis == 1 ? "at.row + at.down * (i / 2 % 2)" : "at.col + 8 * (i / 4) + i % 2";
     default: return "x";
   }
 }

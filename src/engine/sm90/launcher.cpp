@@ -307,6 +307,16 @@ class Sm90Launcher final : public recipe::Launcher {
     block.offset_stride = offsets.extent[0] > 1 ? offsets.stride[0] : 0;
     block.faults = faults_->address();
     block.groups = static_cast<std::int32_t>(b.live[static_cast<std::size_t>(chain::Symbol::g)]);
+    const auto list = [&](int role, std::uint64_t& address, std::int64_t& stride) {
+      const RoleView& v = b.role[role];
+      address = reinterpret_cast<std::uint64_t>(v.data);
+      stride = v.extent[1] > 1 ? v.stride[1] : v.extent[0] > 1 ? v.stride[0] : 0;
+    };
+    if (config_.gathers || config_.scatters) list(chain_.grouping.index_role, block.indices, block.index_stride);
+    if (config_.scatters) list(chain_.grouping.slot_role, block.slots, block.slot_stride);
+    block.top_k = static_cast<std::int32_t>(chain_.grouping.top_k);
+    block.tokens =
+        config_.scatters ? block.m / block.top_k : static_cast<std::int32_t>(b.live[static_cast<std::size_t>(chain::Symbol::t)]);
     block.experts = static_cast<std::int32_t>(std::max<std::int64_t>(1, b.live[static_cast<std::size_t>(chain::Symbol::e)]));
   }
 

@@ -40,8 +40,8 @@ struct ViewBlock {
 ///      896     64  views of A                               1104    48  divisors: tiles of a batch, of a group, group, last
 ///      960     64  views of B                               1152     4  k_first: beyond all k when K = 0
 ///     1024     32  view of D                                1156     4  stage_bytes: that maps bring into a stage
-///     1160    24  of groups: offsets, their stride, faults   1184    12  groups, experts, tiles_n
-///                                                           1216        epilogue arguments
+///     1160    24  of groups: offsets, their stride, faults   1184    20  groups, experts, tiles_n, tokens, top_k
+///     1208    32  indices and slots, their strides          1280        epilogue arguments
 struct alignas(64) ParameterBlock {
   cuda::CUtensorMap a[2]{}, b[2]{}, d{}, d_half{}, d_quarter{};
   ViewBlock a_view[2], b_view[2], d_view;
@@ -57,9 +57,12 @@ struct alignas(64) ParameterBlock {
   std::int64_t offset_stride = 0;
   std::uint64_t faults = 0;
   std::int32_t groups = 0, experts = 1, tiles_n = 0;
-  std::int32_t unused[5] = {};
+  std::int32_t tokens = 0, top_k = 1;
+  std::uint64_t indices = 0, slots = 0;
+  std::int64_t index_stride = 0, slot_stride = 0;
+  std::int32_t unused[10] = {};
 };
-inline constexpr std::size_t kEpilogueOffset = 1216;
+inline constexpr std::size_t kEpilogueOffset = 1280;
 
 static_assert(sizeof(cuda::CUtensorMap) == 128 && sizeof(ViewBlock) == 32 && sizeof(Divisor) == 12);
 static_assert(offsetof(ParameterBlock, a) == 0 && offsetof(ParameterBlock, b) == 256 && offsetof(ParameterBlock, d) == 512);
@@ -67,6 +70,7 @@ static_assert(offsetof(ParameterBlock, a_view) == 896 && offsetof(ParameterBlock
 static_assert(offsetof(ParameterBlock, m) == 1056 && offsetof(ParameterBlock, k_blocks) == 1072);
 static_assert(offsetof(ParameterBlock, tiles) == 1096 && offsetof(ParameterBlock, tiles_of_batch) == 1104);
 static_assert(offsetof(ParameterBlock, offsets) == 1160 && offsetof(ParameterBlock, groups) == 1184);
+static_assert(offsetof(ParameterBlock, indices) == 1208);
 static_assert(sizeof(ParameterBlock) == kEpilogueOffset && alignof(ParameterBlock) == 64);
 
 }  // namespace verglas::sm90

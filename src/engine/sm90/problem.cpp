@@ -29,6 +29,7 @@ Matrix matrix_of(const recipe::RoleView& v, int bytes) noexcept {
 
 ProductRoles product_roles(const chain::FusionChain& c) noexcept {
   ProductRoles r;
+  if (c.grouping.mode == MoeMode::gather) r.row_list = c.grouping.index_role;
   r.has_experts = c.grouping.axis == chain::GroupedAxis::m;
   if (!c.stores.empty()) r.d = c.stores[0].role;
   for (const chain::MatrixInput& in : c.inputs) {
@@ -47,7 +48,7 @@ Problem problem_of(const ProductRoles& r, const recipe::RoleView* views, int inp
     p.n = d.extent[2];
     p.d = matrix_of(d, output_bytes);
   } else {
-    p.m = views[r.a[0]].extent[1];
+    p.m = r.row_list >= 0 ? std::max(views[r.row_list].extent[0], views[r.row_list].extent[1]) : views[r.a[0]].extent[1];
     p.n = views[r.b[0]].extent[1];
     const auto batch = [&](int role) {
       if (views[role].extent[0] != 1) p.batches = views[role].extent[0];
@@ -55,6 +56,7 @@ Problem problem_of(const ProductRoles& r, const recipe::RoleView* views, int inp
     std::for_each_n(r.a.begin(), r.a_count, batch);
     if (!r.has_experts) std::for_each_n(r.b.begin(), r.b_count, batch);
   }
+  p.tokens = views[r.a[0]].extent[1];
   if (r.has_experts)
     for (int i = 0; i < r.b_count; ++i)
       p.experts = std::max<std::int64_t>({p.experts, 1, views[r.b[static_cast<std::size_t>(i)]].extent[0]});
@@ -84,7 +86,8 @@ StagedRoles staged_roles(const chain::FusionChain& c) {
   const bool is_grouped = c.grouping.axis == chain::GroupedAxis::m;
   if (first.path != Path::tma) return s;
   for (const chain::Value& v : c.values) {
-    const bool is_tile = v.kind == chain::ValueKind::aux && v.varies[1] && v.varies[2] && is_like_d(v.source);
+    const bool is_tile = c.grouping.mode != MoeMode::scatter && v.kind == chain::ValueKind::aux && v.varies[1] && v.varies[2] &&
+                         is_like_d(v.source);
     if (!is_tile || s.tile.role >= 0) continue;
     if (const OutputFit f = fit(v.source); f.path == Path::tma && f.along_m == first.along_m && !(f.along_m && is_grouped))
       s.tile = {v.source, type_of(v.source), f.along_m, false};

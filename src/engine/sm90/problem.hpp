@@ -11,6 +11,7 @@ namespace verglas::sm90 {
 struct ProductRoles {
   std::array<int, 2> a{}, b{};
   int a_count = 0, b_count = 0, d = -1;
+  int row_list = -1;         ///< says how many rows there are, where those of a are tokens
   bool has_experts = false;  ///< b has a matrix for each expert, and no batches
 };
 ProductRoles product_roles(const chain::FusionChain& chain) noexcept;

@@ -64,6 +64,9 @@ std::string constants_text(const KernelConfig& c) {
   add("int", "B_COUNT", c.b_count);
   add("bool", "PROGRAMMATIC", c.programmatic);
   add("int", "GROUPS", c.groups);
+  add("int", "SMEM_BYTES", smem_bytes(c));
+  add("bool", "GATHERS", c.gathers);
+  add("bool", "SCATTERS", c.scatters);
   add("bool", "DEPTH_GROUPS", c.depth_groups);
   add("bool", "ACCUMULATES", c.accumulates);
   add("bool", "OFFSETS_WIDE", c.wide_offsets);

@@ -192,7 +192,18 @@ void fit_operands(KernelConfig& c, const Problem& p) {
     const bool along_k = major == Major::k && !turned;
     return c.groups > 0 && along_k == c.depth_groups;
   };
-  if (begins_anywhere(c.a_major, c.a_turned)) c.a_path = static_cast<Path>(bytes_of(stored_a(c)));
+  if (c.gathers) {
+    const int element = bytes_of(stored_a(c)), most = std::min(16, 16 / bytes_of(c.input) * element);
+    int piece = c.a_major == Major::k && !c.a_turned ? most : element;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(c.a_count); ++i) {
+      const Path path = best_path(p.a[i], true, p.tokens, p.k, 1, element);
+      piece = std::min(piece, path == Path::tma ? 16 : piece_bytes(path));
+    }
+    c.a_path = static_cast<Path>(piece);
+    c.a_major = Major::k;
+    c.a_turned = false;
+  } else if (begins_anywhere(c.a_major, c.a_turned))
+    c.a_path = static_cast<Path>(bytes_of(stored_a(c)));
   if (c.depth_groups && begins_anywhere(c.b_major, c.b_turned)) c.b_path = static_cast<Path>(bytes_of(stored_b(c)));
   // What is decoded lies along K in a stage, whatever its strides, and finds out about them at the call.
   if (c.a_decoded != 0) c.a_major = Major::k, c.a_turned = false, c.a_path = Path::bytes1;

@@ -22,6 +22,7 @@ struct Problem {
   std::int64_t m = 0, n = 0, k = 0, batches = 1;
   std::array<Matrix, 2> a, b;  ///< as many as the configuration has
   Matrix d;
+  std::int64_t tokens = 0;   ///< rows of each a, where they are gathered
   std::int64_t experts = 0;  ///< matrices of each b, where groups choose among them and not batches; 0: as many as batches
   std::int64_t batches_of_b() const noexcept { return experts > 0 ? experts : batches; }
 };

@@ -25,6 +25,7 @@ class Drain {
   using L = Layout<C>;
   using Output = typename C::Output;
   static constexpr int CHUNKS = L::CHUNKS * L::M_BLOCKS, RING = C::STORE_BUFFERS, FURTHER = C::FURTHER_OUTPUTS;
+  static constexpr bool MAPPED = C::GATHERS || C::SCATTERS;
   static constexpr bool WHOLE_TILE = FURTHER == 0 && RING >= CHUNKS;
   static constexpr bool LOADS_LATE = C::LOADS_TILE && RING < CHUNKS;  // some chunks of the operand wait for D's stores
   static constexpr int least(int a, int b) { return a < b ? a : b; }
@@ -99,6 +100,8 @@ class Drain {
 
  private:
   VG_DEVICE static bool leader() { return C::HAS_D && C::D_PIECE == 0 && threadIdx.x % 128 == 0; }
+  VG_DEVICE static uint32 places(const TilePiece& piece, int block) { return MAPPED ? piece.places + 256 * block : 0; }
+  VG_DEVICE static uint32 flags(const TilePiece& piece) { return piece.places + 256 * L::M_BLOCKS; }
   VG_DEVICE int end_of(const TilePiece& piece) const { return C::GROUPS > 0 ? piece.end : p_.m; }
   VG_DEVICE static int d_batch(const TilePiece& piece) { return C::GROUPS > 0 ? piece.d_batch : piece.batch; }
   VG_DEVICE static int wrapped(int i) { return i < RING ? i : i - RING; }
@@ -145,7 +148,9 @@ class Drain {
                       const TilePiece& piece, int block, int c) {
     const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
     const int width = chunk_width<L>(c), first = chunk_start<L>(c) / Output::BYTES;
-    const int row = piece.row + 64 * block + 16 * warp + lane / 4, col = piece.col + lane % 4 * 2;
+    const int in_piece = 64 * block + 16 * warp + lane / 4, col = piece.col + lane % 4 * 2;
+    const int row = MAPPED ? place_of(piece, in_piece) : piece.row + in_piece,
+              down = MAPPED ? place_of(piece, in_piece + 8) - row : 8;
     epilogue.begin_chunk();
 #pragma unroll
     for (int in_chunk = 0; in_chunk < width / Output::BYTES; in_chunk += 16) {
@@ -159,7 +164,7 @@ class Drain {
         asm volatile("" : "+f"(x[i / 8][i % 8]));  // nothing of a unit is computed ahead of it
       }
       const Place place{chunk, width, in_chunk};
-      epilogue.unit(x, {piece.batch, row, col + 16 * u, block, u, place, {further, width, in_chunk}, end_of(piece)});
+      epilogue.unit(x, {piece.batch, row, col + 16 * u, block, u, place, {further, width, in_chunk}, end_of(piece), down});
       if constexpr (C::HAS_D) stage<Output, C::D_ALONG_M>(place, x[0]);
     }
     const int units = width / Output::BYTES / 16;
@@ -173,15 +178,17 @@ class Drain {
     const Target to{p_.d_view.address, p_.d_view.batch_stride, p_.d_view.outer_stride, p_.d_view.inner_stride};
     if constexpr (C::D_PIECE == 0) {
       const TensorMap* map = width == 128 ? &p_.d : width == 64 ? &p_.d_half : &p_.d_quarter;
-      // The rows behind a group are another's.
-      if (C::GROUPS > 0 && !C::DEPTH_GROUPS && row + 64 > piece.end) {
-        store_by_threads<Output, 16>(chunk, width, to, 0, row, col, piece.end, p_.n);
+      // The rows behind a group are another's, and some have places elsewhere.
+      const bool in_place = !MAPPED || (C::GATHERS && load_float(flags(piece) + 8 * block) != 0.0f &&
+                                        load_float(flags(piece) + 8 * block + 4) != 0.0f);
+      if (C::GROUPS > 0 && !C::DEPTH_GROUPS && (!in_place || (!MAPPED && row + 64 > piece.end))) {
+        store_by_threads<Output, 16>(chunk, width, to, 0, row, col, piece.end, p_.n, places(piece, block));
         return;
       }
       store_chunk<Output, C::D_ALONG_M>(map, leader(), chunk, width, to, d_batch(piece), row, col, p_.m, p_.n);
       if constexpr (FURTHER > 0) epilogue.store_further(leader(), further, width, d_batch(piece), row, col);
     } else {
-      store_by_threads<Output, C::D_PIECE>(chunk, width, to, d_batch(piece), row, col, end_of(piece), p_.n);
+      store_by_threads<Output, C::D_PIECE>(chunk, width, to, d_batch(piece), row, col, end_of(piece), p_.n, places(piece, block));
     }
   }
 

@@ -14,6 +14,7 @@ namespace vg {
 template <class C, class Wgmma, class Prologues, class Epilogue, class Arguments>
 VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
   using L = Layout<C>;
+  static_assert(L::SMEM_BYTES == C::SMEM_BYTES, "what the host asks for is what lies here");
   extern __shared__ uint8 memory[];
   const uint32 smem = shared_address(memory);  // 1024-byte aligned: the kernel has no static shared memory
   const int warpgroup = warp_index() / 4;
@@ -84,8 +85,10 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
                           tile.n * C::BLOCK_N,
                           consumer,
                           smem + L::SCRATCH + consumer * L::SCRATCH_BYTES,
-                          tile.end,
-                          tile.d_batch};
+                          C::GATHERS || C::SCATTERS ? p.m : tile.end,
+                          tile.d_batch,
+                          C::GATHERS || C::SCATTERS ? smem + L::PLACES + consumer * L::PLACES_BYTES : 0};
+    if constexpr (C::GATHERS || C::SCATTERS) find_places<C>(p, piece, tile.end);
     epilogue.load_ahead(piece);
     typename Wgmma::Accumulator acc[C::GEMMS][L::M_BLOCKS][C::BLOCK_N / 2];
     if constexpr (C::PINGPONG) {

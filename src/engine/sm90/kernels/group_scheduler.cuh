@@ -1,5 +1,6 @@
 #pragma once
 #include "layout.cuh"
+#include "position.cuh"
 #include "tile_scheduler.cuh"
 
 namespace vg {
@@ -169,6 +170,49 @@ class GroupTiles {
   GroupTable<C> table_;
   int group_ = 0;
 };
+
+/// Where the rows of a piece lie in D, by its consumer: in their place, where the token of their index says, or nowhere, if that
+/// is no token.
+template <class C>
+VG_DEVICE void find_places(const Parameters& p, const TilePiece& t, int end) {
+  constexpr int ROWS = 64 * Layout<C>::M_BLOCKS;
+  static_assert(ROWS <= 128);
+  const int i = static_cast<int>(threadIdx.x) % 128, row = t.row + i;
+  consumer_sync(t.consumer);  // nobody reads those of the tile before
+  if (i < ROWS) {
+    int place = NO_PLACE;
+    if (row < end) {
+      const int token = p.indices[row * p.index_stride];
+      if (token < 0 || token >= p.tokens) {
+        if (token != -1) static_cast<volatile uint32*>(p.faults)[1] = 1;
+      } else if (C::GATHERS) {
+        place = row;
+      } else {
+        const int slot = p.slots[row * p.slot_stride];
+        if (slot < 0 || slot >= p.top_k)
+          static_cast<volatile uint32*>(p.faults)[2] = 1;
+        else
+          place = token * p.top_k + slot;
+      }
+    }
+    __syncwarp();
+    store_float(t.places + 4 * i, __int_as_float(place));
+    const bool all = __all_sync(0xffffffffu, place != NO_PLACE);
+    if (i % 32 == 0) store_float(t.places + 4 * (ROWS + i / 32), all ? 1.0f : 0.0f);
+  }
+  consumer_sync(t.consumer);
+}
+
+/// The rows of A of a tile, −1 for one that no token has, by the producer warpgroup.
+template <class C>
+VG_DEVICE void find_gathered(const Parameters& p, const Tile& tile, uint32 rows) {
+  warpgroup_sync<4>();  // nobody reads those of the tile before
+  for (int i = static_cast<int>(threadIdx.x); i < C::BLOCK_M; i += 128) {
+    const int row = tile.row + i, token = row < tile.end ? p.indices[row * p.index_stride] : -1;
+    store_float(rows + 4 * i, __int_as_float(token < p.tokens ? token : -1));
+  }
+  warpgroup_sync<4>();
+}
 
 /// The tiles of whole matrices.
 template <class C>

@@ -13,6 +13,8 @@ namespace vg {
 ///   LOADED                     more of them: loaded[CONSUMERS][STORE_BUFFERS]
 ///   SCRATCH                    CONSUMERS x words of the reductions and of operands along n
 ///   GROUP_TABLE                first rows and tiles before GROUPS + 1 groups, a word a warp
+///   PLACES                     CONSUMERS x where each row of a piece lies in D, a word a warp: are all of its rows in place
+///   GATHERED                   rows of A of a tile
 ///   DECODING                   PRODUCERS x each decoded A, each decoded B: SLOTS x pieces of 16 bytes and their scales
 template <class C>
 struct Layout {
@@ -49,7 +51,10 @@ struct Layout {
       4 * ((C::COLUMN_REDUCTIONS * 4 + C::VECTORS) * C::BLOCK_N + 8 * C::REDUCTIONS);  // a consumer
   static constexpr int THREADS = 128 * (C::CONSUMERS + C::PRODUCERS);
   static constexpr int GROUP_TABLE = SCRATCH + C::CONSUMERS * SCRATCH_BYTES;
-  static constexpr int DECODING = (GROUP_TABLE + (C::GROUPS > 0 ? 4 * (2 * (C::GROUPS + 1) + THREADS / 32) : 0) + 15) / 16 * 16;
+  static constexpr int PLACES = GROUP_TABLE + (C::GROUPS > 0 ? 4 * (2 * (C::GROUPS + 1) + THREADS / 32) : 0);
+  static constexpr int PLACES_BYTES = C::GATHERS || C::SCATTERS ? 4 * (64 * M_BLOCKS + 4) : 0;  // a consumer
+  static constexpr int GATHERED = PLACES + C::CONSUMERS * PLACES_BYTES;
+  static constexpr int DECODING = (GATHERED + (C::GATHERS ? 4 * C::BLOCK_M : 0) + 15) / 16 * 16;
   static constexpr int decoding_bytes(int pieces) { return C::SLOTS * ((pieces + 127) / 128 * 128) * 20; }  // of a matrix
   static constexpr int A_DECODING = C::A_COUNT * decoding_bytes(A_LINES * C::A_DECODED),
                        B_DECODING = C::B_COUNT * decoding_bytes(B_LINES * C::B_DECODED);

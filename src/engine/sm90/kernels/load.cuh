@@ -8,6 +8,7 @@ namespace vg {
 struct Source {
   const View& view;
   int mn, k, batch, mn_extent, k_extent;
+  uint32 rows = 0;  // shared memory: where each line is found along mn, below 0 for nowhere; where the loader has a list
 };
 
 /// Of a matrix that enters the product as it is stored.
@@ -85,8 +86,9 @@ VG_DEVICE Piece<16> packed(const float (&f)[DEPTH]) {
 /// A task is 16 bytes of a line, or of ROWS lines where it is turned. Each thread has COUNT tasks a stage and keeps the loads of
 /// DEEP of them in flight: when one is written, its registers take the task DEEP further on, of this stage or of the next one of
 /// the tile.
+///   LISTED  lines are found where Source::rows says
 ///   PIECE   bytes a load; base, pitch and batch stride are multiples of it. Pieces of one element take any strides.
-template <class C, class Prologue, int LINES, bool K_MAJOR, bool TURNED, int PIECE, int BUDGET>
+template <class C, class Prologue, int LINES, bool K_MAJOR, bool TURNED, int PIECE, int BUDGET, bool LISTED = false>
 class Loader {
   static constexpr int BYTES = StoredBytes<Prologue, C::INPUT_BYTES>::VALUE, DEPTH = 16 / C::INPUT_BYTES,
                        ELEMENTS = PIECE / BYTES, ROWS = TURNED ? ELEMENTS : 1, LOADS = TURNED ? DEPTH : DEPTH / ELEMENTS,
@@ -125,7 +127,8 @@ class Loader {
                          is_last ? next.k : now.k,
                          now.batch,
                          is_last ? next.mn_extent : now.mn_extent,
-                         is_last ? next.k_extent : now.k_extent};
+                         is_last ? next.k_extent : now.k_extent,
+                         now.rows};
 #pragma unroll
       for (int i = 0; i < DEEP; ++i) {
         finish(raw_[i], group + i, now, to, prologue);
@@ -148,14 +151,16 @@ class Loader {
   VG_DEVICE static void load(Raw& raw, int i, const Source& s) {
     const Task t = task(i);
     // In memory: of the first load. `step`: to the next one.
-    const int outer = K_MAJOR ? s.mn + t.line : s.k + t.line % 64;
+    static_assert(!LISTED || (K_MAJOR && !TURNED));
+    const int listed = LISTED ? static_cast<int>(__float_as_uint(load_float(s.rows + 4 * (t.in ? t.line : 0)))) : 0;
+    const int outer = LISTED ? (listed < 0 ? 0 : listed) : K_MAJOR ? s.mn + t.line : s.k + t.line % 64;
     const int inner = (K_MAJOR ? s.k : s.mn + t.line / 64 * 64) + t.column * DEPTH;
     const int inner_extent = K_MAJOR ? s.k_extent : s.mn_extent, outer_extent = K_MAJOR ? s.mn_extent : s.k_extent;
     const Element* from = static_cast<const Element*>(s.view.address) + s.batch * s.view.batch_stride +
                           outer * s.view.outer_stride + inner * s.view.inner_stride;
     const int64 step = (TURNED ? 1 : ELEMENTS) * s.view.inner_stride;
     constexpr int STEP = TURNED ? 1 : ELEMENTS;  // along `inner`
-    const bool whole_rows = t.in && outer + ROWS <= outer_extent;
+    const bool whole_rows = t.in && (LISTED ? listed >= 0 && outer_extent > 0 : outer + ROWS <= outer_extent);
     bool cut = false;
 #pragma unroll
     for (int j = 0; j < LOADS; ++j) {

@@ -33,9 +33,12 @@ struct alignas(64) Parameters {
   int64 offset_stride;  // elements
   void* faults;         // words of host memory, one for each kind of data that did not fit
   int groups, experts, tiles_n;
+  int tokens, top_k;           // rows of A that are gathered; places of a token
+  const int *indices, *slots;  // of rows; what the flavor does not read means nothing
+  int64 index_stride, slot_stride;
 };
 
 static_assert(sizeof(TensorMap) == 128 && sizeof(View) == 32 && sizeof(Divisor) == 12);
-static_assert(sizeof(Parameters) == 1216);
+static_assert(sizeof(Parameters) == 1280);
 
 }  // namespace vg

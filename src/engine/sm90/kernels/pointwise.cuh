@@ -57,7 +57,7 @@ struct ColumnVector {
     const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
 #pragma unroll
     for (int i = 0; i < 2 * M_BLOCKS; ++i) {
-      const int row = t.row + 64 * (i / 2) + 16 * warp + lane / 4 + 8 * (i % 2);
+      const int row = place_of(t, 64 * (i / 2) + 16 * warp + lane / 4 + 8 * (i % 2));
       const int64 element = t.batch * aux.batch_stride + row * aux.row_stride;
       bits[i / 2][i % 2] = T::load(static_cast<const char*>(aux.address) + element * T::BYTES, row < p.m);
     }
@@ -90,14 +90,14 @@ VG_DEVICE void load_aux(Lane (&v)[8], const Aux& aux, const Parameters& p, const
   asm volatile("" : "+r"(row), "+r"(col));
   const char* from = static_cast<const char*>(aux.address) +
                      (at.batch * aux.batch_stride + row * aux.row_stride + col * aux.col_stride) * T::BYTES;
-  const auto in = [&](int i) { return row + i / 2 % 2 * 8 < p.m && col + i / 4 * 8 + i % 2 < p.n; };
+  const auto in = [&](int i) { return row + i / 2 % 2 * at.down < at.end && col + i / 4 * 8 + i % 2 < p.n; };
   const auto row_by_row = [](int order) { return order % 2 + order / 2 % 2 * 4 + order / 4 * 2; };
   uint32 bits[8];
   if (T::BYTES == 2 && aux.in_pairs<T>()) {
 #pragma unroll
     for (int order = 0; order < 8; order += 2) {
       const int i = row_by_row(order);
-      if (i == 2) from += 8 * T::BYTES * aux.row_stride;
+      if (i == 2) from += at.down * T::BYTES * aux.row_stride;
       bits[i] = load_word(from + i / 4 * 8 * T::BYTES, in(i + 1)) | load_half(from + i / 4 * 8 * T::BYTES, in(i) && !in(i + 1));
     }
 #pragma unroll
@@ -107,7 +107,7 @@ VG_DEVICE void load_aux(Lane (&v)[8], const Aux& aux, const Parameters& p, const
 #pragma unroll
   for (int order = 0; order < 8; ++order) {
     const int i = row_by_row(order);
-    if (i == 2) from += 8 * T::BYTES * aux.row_stride;
+    if (i == 2) from += at.down * T::BYTES * aux.row_stride;
     bits[i] = T::load(from + (i / 4 * 8 + i % 2) * T::BYTES * aux.col_stride, in(i));
   }
 #pragma unroll
@@ -125,8 +125,8 @@ VG_DEVICE void store_output(const Aux& out, const Lane (&v)[8], const Parameters
 #pragma unroll
     for (int i = 0; i < 8; i += 2) {
       const int down = i / 4, across = i / 2 % 2, x = 2 * down + 4 * across;
-      if (down != 0 && across == 0) to += 8 * T::BYTES * out.row_stride;
-      if (row + 8 * down >= at.end) continue;
+      if (down != 0 && across == 0) to += at.down * T::BYTES * out.row_stride;
+      if (row + at.down * down >= at.end) continue;
       if (col + 8 * across + 1 < p.n) {
         T::store_pair(to + 8 * across * T::BYTES, v[x], v[x + 1]);
       } else if (col + 8 * across < p.n) {
@@ -138,8 +138,8 @@ VG_DEVICE void store_output(const Aux& out, const Lane (&v)[8], const Parameters
 #pragma unroll
   for (int order = 0; order < 8; ++order) {
     const int i = order % 2 + order / 2 % 2 * 4 + order / 4 * 2;
-    if (i == 2) to += 8 * T::BYTES * out.row_stride;
-    if (row + i / 2 % 2 * 8 < at.end && col + i / 4 * 8 + i % 2 < p.n)
+    if (i == 2) to += at.down * T::BYTES * out.row_stride;
+    if (row + i / 2 % 2 * at.down < at.end && col + i / 4 * 8 + i % 2 < p.n)
       T::store(to + (i / 4 * 8 + i % 2) * T::BYTES * out.col_stride, v[i]);
   }
 }

@@ -3,6 +3,9 @@
 
 namespace vg {
 
+/// Of a row that is neither read nor written: beyond every end.
+constexpr int NO_PLACE = 0x40000000;
+
 /// A unit's place in a staged chunk: lines of `width` bytes, first column.
 struct Place {
   uint32 chunk;
@@ -18,6 +21,7 @@ struct Position {
   int block, unit;       // of the consumer's part of the tile: row block and column / 16
   Place place, further;  // in the chunk of D, and in that of the first further output; the others follow FURTHER_BUFFERS apart
   int end;               // the row behind the last that is stored: of D, or of a group
+  int down = 8;          // from the first row to the second: where rows have places of their own, these are row and row + down
 };
 
 /// The part of a tile that one consumer drains, and its place among all parts.
@@ -29,6 +33,12 @@ struct TilePiece {
                    // VECTORS x BLOCK_N for operands that vary along n
   int end;         // see Position
   int d_batch;     // of D and what is stored like it, where `batch` is a group
+  uint32 places;  // shared memory: where each row of the piece lies in D, NO_PLACE where it has none; where the flavor has places
 };
+
+/// Where row `i` of a piece lies in D.
+VG_DEVICE int place_of(const TilePiece& t, int i) {
+  return t.places == 0 ? t.row + i : static_cast<int>(__float_as_uint(load_float(t.places + 4 * i)));
+}
 
 }  // namespace vg

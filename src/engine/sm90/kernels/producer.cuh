@@ -54,13 +54,13 @@ class ScaleLoader {
   uint32 a_[C::A_COUNT * A_WORDS], b_[C::B_COUNT * B_WORDS];
 };
 
-template <bool COPIED, class C, class Prologue, int LINES, bool K_MAJOR, bool TURNED, int PIECE, int BUDGET>
+template <bool COPIED, class C, class Prologue, int LINES, bool K_MAJOR, bool TURNED, int PIECE, int BUDGET, bool LISTED>
 struct LoaderOf {
   using Type = NoLoader;
 };
-template <class C, class Prologue, int LINES, bool K_MAJOR, bool TURNED, int PIECE, int BUDGET>
-struct LoaderOf<true, C, Prologue, LINES, K_MAJOR, TURNED, PIECE, BUDGET> {
-  using Type = Loader<C, Prologue, LINES, K_MAJOR, TURNED, PIECE, BUDGET>;
+template <class C, class Prologue, int LINES, bool K_MAJOR, bool TURNED, int PIECE, int BUDGET, bool LISTED>
+struct LoaderOf<true, C, Prologue, LINES, K_MAJOR, TURNED, PIECE, BUDGET, LISTED> {
+  using Type = Loader<C, Prologue, LINES, K_MAJOR, TURNED, PIECE, BUDGET, LISTED>;
 };
 
 /// The producer warpgroup: fills stages in the order in which consumers read them. With maps alone one lane comes here; with a
@@ -80,9 +80,9 @@ VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint8* m
   const uint32 step = gridDim.x / C::SPLIT, count = tiles.count();
   const int first_block = C::SPLIT == 1 ? 0 : static_cast<int>(cluster_rank()) * p.k_blocks;
   [[maybe_unused]] typename LoaderOf<L::A_COPIED && C::A_DECODED == 0, C, PrologueA, L::A_LINES, C::A_K_MAJOR, C::A_TURNED,
-                                     C::A_PIECE, BUDGET>::Type a_loader[C::A_COUNT];
+                                     C::A_PIECE, BUDGET, C::GATHERS>::Type a_loader[C::A_COUNT];
   [[maybe_unused]] typename LoaderOf<L::B_COPIED && C::B_DECODED == 0, C, PrologueB, L::B_LINES, C::B_K_MAJOR, C::B_TURNED,
-                                     C::B_PIECE, BUDGET>::Type b_loader[C::B_COUNT];
+                                     C::B_PIECE, BUDGET, false>::Type b_loader[C::B_COUNT];
   const uint32 slots = smem + L::DECODING + which * (L::A_DECODING + L::B_DECODING);
   int turn = which;  // k-blocks of the tile in hand before the first that is ours
   typename DecodersOf<C::A_DECODED != 0, C, PrologueA, L::A_LINES, C::A_COUNT>::Type a_decoders(slots, prologues.a, p.a_view,
@@ -95,13 +95,15 @@ VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint8* m
     // The part of a k-block; none behind the last.
     const auto a_source = [&](int i, int k_block) {
       const bool in = k_block < tile.k_blocks;
-      return Source{p.a_view[i], m, first + k_block * L::BLOCK_K, tile.a_batch, in ? p.m : 0, in ? tile.k_end : 0};
+      return Source{p.a_view[i],       m, first + k_block * L::BLOCK_K, tile.a_batch, in ? p.m : 0, in ? tile.k_end : 0,
+                    smem + L::GATHERED};
     };
     const auto b_source = [&](int i, int k_block) {
       const bool in = k_block < tile.k_blocks;
       return Source{p.b_view[i], n, first + k_block * L::BLOCK_K, tile.b_batch, in ? p.n : 0, in ? tile.k_end : 0};
     };
     if (C::PROGRAMMATIC && t + step >= count) let_next_kernel_start();
+    if constexpr (C::GATHERS) find_gathered<C>(p, tile, smem + L::GATHERED);
     int slot = 0;
     const auto fetch = [&](int to, int k_block) {
       if (k_block < tile.k_blocks) {

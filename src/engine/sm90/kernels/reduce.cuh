@@ -80,9 +80,9 @@ VG_DEVICE void absorb_rows(float (&rows)[2], const float (&v)[8], const Paramete
 template <class Mode>
 VG_DEVICE void absorb_block(float& all, const float (&rows)[2], const TilePiece& t, int block) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
-  const int row = t.row + 64 * block + 16 * warp + lane / 4;
+  const int row = 64 * block + 16 * warp + lane / 4;
 #pragma unroll
-  for (int i = 0; i < 2; ++i) all = Mode::join(all, row + 8 * i < t.end ? rows[i] : Mode::identity());
+  for (int i = 0; i < 2; ++i) all = Mode::join(all, place_of(t, row + 8 * i) < t.end ? rows[i] : Mode::identity());
 }
 /// Over m: the rows of a warp in four columns a unit; those of a chunk wait for fold_columns. Rows beyond the last of D hold the
 /// identity.
@@ -92,7 +92,7 @@ VG_DEVICE void absorb_columns(float (&columns)[COUNT], const float (&v)[8], cons
   for (int i = 0; i < 4; ++i) {  // columns 0, 1, 8, 9 of the lane's
     const int j = i % 2 + i / 2 * 4;
     columns[at.place.col / 16 * 4 + i] =
-        Mode::join(element_below<Mode>(v[j], at.row, at.end), element_below<Mode>(v[j + 2], at.row + 8, at.end));
+        Mode::join(element_below<Mode>(v[j], at.row, at.end), element_below<Mode>(v[j + 2], at.row + at.down, at.end));
   }
 }
 /// Lanes that hold parts of the same COUNT columns exchange halves: each is left with half of them.
@@ -266,7 +266,7 @@ struct Reducer {
 #pragma unroll 1
       for (int e = thread; e < LENGTH; e += 128) {
         const float x = joined(from + e, LENGTH, g.arrivals);
-        const int at = (ROWS ? t.col : t.row) + e;
+        const int at = ROWS ? t.col + e : place_of(t, e);
         if (at < (ROWS ? p.n : t.end)) write(r, count, t.batch, at, at, x);
       }
     }

@@ -84,9 +84,11 @@ struct Target {
 };
 
 /// A staged chunk along N to global memory by the 128 threads of a warpgroup, where no map describes D. PIECE: bytes a store;
-/// base, pitch and batch stride are multiples of it. Pieces of one element take any inner stride.
+/// base, pitch and batch stride are multiples of it. Pieces of one element take any inner stride. `places`: shared memory that
+/// says where each line goes, or 0.
 template <class T, int PIECE>
-VG_DEVICE void store_by_threads(uint32 chunk, int width, const Target& to, int batch, int row, int col, int m, int n) {
+VG_DEVICE void store_by_threads(uint32 chunk, int width, const Target& to, int batch, int row, int col, int m, int n,
+                                uint32 places = 0) {
   constexpr int ELEMENTS = PIECE / T::BYTES;
   const int pieces = width / PIECE;
   using Element = Piece<T::BYTES>;
@@ -94,10 +96,11 @@ VG_DEVICE void store_by_threads(uint32 chunk, int width, const Target& to, int b
   const int thread = static_cast<int>(threadIdx.x) % 128;
   for (int i = thread; i < 64 * pieces; i += 128) {
     const int line = i / pieces, piece = i % pieces, inner = col + piece * ELEMENTS;
-    if (row + line >= m || inner >= n) continue;
+    const int place = places == 0 ? row + line : static_cast<int>(__float_as_uint(load_float(places + 4 * line)));
+    if (place >= m || inner >= n) continue;
     Piece<PIECE> value;
     load_shared(chunk + swizzled(width, line, piece * PIECE), value);
-    Element* element = base + (row + line) * to.row_stride + inner * to.col_stride;
+    Element* element = base + place * to.row_stride + inner * to.col_stride;
     if constexpr (ELEMENTS == 1) {
       *element = value;
     } else if (inner + ELEMENTS <= n) {

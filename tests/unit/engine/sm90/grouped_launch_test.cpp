@@ -76,6 +76,38 @@ TEST_F(Sm90GroupedLaunch, IsOneKernelAndNothingElse) {
   }
 }
 
+TEST_F(Sm90GroupedLaunch, SaysWhereIndicesAndSlotsLie) {
+  Graph g;
+  const Tensor x = g.tensor({.name = "x", .dim = {1, kRows, kK}, .stride = {kRows * kK, kK, 1}});
+  const Tensor w = g.tensor({.name = "w", .dim = {kExperts, kK, kN}, .stride = {kK * kN, 1, kK}});
+  const Tensor o = g.tensor({.name = "o", .dim = {kGroups}, .stride = {1}, .data_type = DataType::int64});
+  const Tensor i = g.tensor({.name = "i", .dim = {1, kRows, 1}, .stride = {kRows, 1, 1}, .data_type = DataType::int32});
+  const Tensor t = g.tensor({.name = "t", .dim = {1, kRows, 1}, .stride = {kRows, 1, 1}, .data_type = DataType::int32});
+  MoeAttributes attributes;
+  attributes.mode = MoeMode::scatter;
+  attributes.top_k = 2;
+  g.moe_grouped_matmul(x, w, o, attributes, i, t).set_output(true);
+  const CompiledPlan p = g.plans({.device = kGpu, .deselect_engines = {"cpu"}}).compile();
+  driver.clear();
+  const std::vector<TensorView> views = {TensorView::dense(at(1), DataType::bf16, {1, 600, kK}, kGpu),
+                                         TensorView::strided(at(64), DataType::bf16, {5, kK, kN}, {kK * kN, 1, kK}, kGpu),
+                                         TensorView::strided(at(128), DataType::int64, {9}, {2}, kGpu),
+                                         TensorView::strided(at(129), DataType::int32, {1, 600, 1}, {600, 1, 1}, kGpu),
+                                         TensorView::strided(at(130), DataType::int32, {1, 600, 1}, {600, 1, 1}, kGpu),
+                                         TensorView::dense(at(192), DataType::bf16, {1, 600, kN}, kGpu)};
+  const Status s = p.execute(views);
+  ASSERT_TRUE(s.ok()) << p.explain(s, views).what();
+  const auto block = driver.launches()[0].as<ParameterBlock>();
+  EXPECT_EQ(block.indices, reinterpret_cast<std::uint64_t>(at(129)));
+  EXPECT_EQ(block.slots, reinterpret_cast<std::uint64_t>(at(130)));
+  EXPECT_EQ(block.index_stride, 1);
+  EXPECT_EQ(block.tokens, 300);
+  EXPECT_EQ(block.top_k, 2);
+  EXPECT_EQ(block.m, 600);
+  EXPECT_EQ(block.groups, 9);
+  EXPECT_EQ(block.d_view.address, reinterpret_cast<std::uint64_t>(at(192)));
+}
+
 TEST_F(Sm90GroupedLaunch, IsCaptured) {
   const CompiledPlan p = plan();
   const cuda::PrimaryContext primary(driver.table(), 0);
