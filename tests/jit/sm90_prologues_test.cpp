@@ -51,6 +51,26 @@ std::vector<Way> ways() {
 
 class Prologues : public ::testing::TestWithParam<Way> {};
 
+/// A kernel for each tile, at least three, and none spills.
+void expect_clean_on_every_tile(Graph& g) {
+  g.validate();
+  const auto chain = chain::analyse(g.data());
+  ASSERT_TRUE(chain.has_value()) << chain.error().text;
+  const auto claimed = sm90::claim_chain(*chain);
+  ASSERT_TRUE(claimed.has_value()) << claimed.error().text;
+  int tiles = 0;
+  for (const Knobs& knobs : sm90::configurations_of(*chain, 132)) {
+    if (knobs.at("PROGRAMMATIC") != 0) continue;
+    const auto request =
+        sm90::compile_request(sm90::configuration_of(*chain, knobs), sm90::epilogue_of(sm90::seen_chain(*chain, knobs))->text);
+    const jit::CompiledKernel k = jit::compile(**cuda::nvrtc(), request);
+    EXPECT_TRUE(k.report.clean()) << k.kernel << '\n' << k.log;
+    std::printf("%-64s %4d registers %7.0f ms\n", k.kernel.c_str(), k.report.registers, k.compile_ms);
+    ++tiles;
+  }
+  EXPECT_GE(tiles, 3);
+}
+
 TEST_P(Prologues, CompileCleanOnEveryTile) {
   if (const auto nvrtc = cuda::nvrtc(); !nvrtc) VERGLAS_SKIP_FOR_WANT_OF("nvrtc", nvrtc.error().text);
   const Way& w = GetParam();
@@ -60,21 +80,7 @@ TEST_P(Prologues, CompileCleanOnEveryTile) {
   };
   const Tensor a = w.on_a(g, matrix("a", w.stored_a, w.a_k_major)), b = w.on_b(g, matrix("b", w.stored_b, !w.b_k_major));
   g.matmul(a, b, {.compute_data_type = w.compute}).set_output(true).set_data_type(w.out);
-  g.validate();
-  const auto chain = chain::analyse(g.data());
-  ASSERT_TRUE(chain.has_value()) << chain.error().text;
-  const auto claimed = sm90::claim_chain(*chain);
-  ASSERT_TRUE(claimed.has_value()) << claimed.error().text;
-  int tiles = 0;
-  for (const Knobs& knobs : sm90::configurations_of(*chain, 132)) {
-    if (knobs.at("PROGRAMMATIC") != 0) continue;
-    const jit::CompiledKernel k = jit::compile(
-        **cuda::nvrtc(), sm90::compile_request(sm90::configuration_of(*chain, knobs), sm90::epilogue_of(*chain)->text));
-    EXPECT_TRUE(k.report.clean()) << k.kernel << '\n' << k.log;
-    std::printf("%-64s %4d registers %7.0f ms\n", k.kernel.c_str(), k.report.registers, k.compile_ms);
-    ++tiles;
-  }
-  EXPECT_GE(tiles, 3);
+  expect_clean_on_every_tile(g);
 }
 
 struct Scaled {
@@ -104,22 +110,7 @@ void compile_clean(const Scaled& x, bool interleaved, int products, std::int64_t
   Tensor d = g.matmul(a, matrix("b", false));
   if (products == 2) d = g.mul(g.swish(d), g.matmul(a, matrix("b2", false)));
   d.set_output(true).set_data_type(DataType::bf16);
-  g.validate();
-  const auto chain = chain::analyse(g.data());
-  ASSERT_TRUE(chain.has_value()) << chain.error().text;
-  const auto claimed = sm90::claim_chain(*chain);
-  ASSERT_TRUE(claimed.has_value()) << claimed.error().text;
-  int tiles = 0;
-  for (const Knobs& knobs : sm90::configurations_of(*chain, 132)) {
-    if (knobs.at("PROGRAMMATIC") != 0) continue;
-    const auto request =
-        sm90::compile_request(sm90::configuration_of(*chain, knobs), sm90::epilogue_of(sm90::seen_chain(*chain, knobs))->text);
-    const jit::CompiledKernel k = jit::compile(**cuda::nvrtc(), request);
-    EXPECT_TRUE(k.report.clean()) << k.kernel << '\n' << k.log;
-    std::printf("%-64s %4d registers %7.0f ms\n", k.kernel.c_str(), k.report.registers, k.compile_ms);
-    ++tiles;
-  }
-  EXPECT_GE(tiles, 3);
+  expect_clean_on_every_tile(g);
 }
 
 TEST(Scales, CompileCleanOnEveryTile) {
