@@ -31,7 +31,7 @@ from minilm.unfused import gelu  # noqa: E402
 SIZES = ((4096, 1024, 16), (4096, 4096, 32), (2048, 2048, 64), (240, 1536, 384), (1024, 1536, 384), (1024, 4096, 1024))
 BATCH = 5
 WARM_S = 0.03  # a processor that slept takes milliseconds to be back
-REST_S = 0.06  # OpenBLAS's threads wait in a loop for 2^26 ticks of the clock after their last work
+REST_S = 0.13  # OpenBLAS's threads wait in a loop for 2^28 ticks of the clock after their last work
 
 Pair = tuple[Callable[[], tuple], Callable[[], tuple]]  # ours and NumPy; each answers its outputs
 

@@ -9,7 +9,7 @@
 #include "cuda/cublaslt_table.hpp"
 #include "cuda/driver_table.hpp"
 #include "cuda/nvrtc_table.hpp"
-#include "engine/cpu/product.hpp"
+#include "engine/cpu/panels.hpp"
 #include "engine/engine.hpp"
 #include "jit/cache.hpp"
 #include "tool/command.hpp"
@@ -44,7 +44,10 @@ Finding processor() {
 Finding onednn() {
   const bool there = engine::cpu::onednn_sgemm() != nullptr;
   return {"oneDNN", there,
-          fmt::format("{}; products on the CPU are {}", engine::cpu::onednn_text(), there ? "fast" : "plain loops, and slow")};
+          fmt::format("{}; products on the CPU are {}", engine::cpu::onednn_text(),
+                      there                         ? "fast"
+                      : engine::cpu::panels_sgemm() ? "our own by AVX-512"
+                                                    : "plain loops, and slow")};
 }
 
 Finding library(const cuda::LibraryReport& r) {

@@ -8,8 +8,8 @@
 #include "base/parallel_for.hpp"
 #include "base/subnormals.hpp"
 #include "engine/cpu/arena.hpp"
+#include "engine/cpu/epilogue.hpp"
 #include "engine/cpu/groups.hpp"
-#include "engine/cpu/pointwise.hpp"
 #include "engine/cpu/quantise.hpp"
 #include "engine/cpu/reduce.hpp"
 #include "engine/cpu/tiles.hpp"
@@ -21,17 +21,14 @@ namespace {
 using recipe::Binding;
 using recipe::RoleView;
 
-/// A step takes its result, up to three converted operands and a converted result; a role takes one.
-constexpr int kMaxSlots = 5 * chain::kMaxSteps + 2 * chain::kMaxRoles;
-
 class CpuLauncher final : public recipe::Launcher {
  public:
-  CpuLauncher(const chain::FusionChain& chain, Sgemm sgemm) : chain_(chain), program_(make_program(chain)), sgemm_(sgemm) {
+  CpuLauncher(const chain::FusionChain& chain, Sgemm sgemm)
+      : chain_(chain), program_(make_program(chain)), epilogue_(chain_, program_), sgemm_(sgemm) {
     plain_ = chain.gemms.size() == 1 && chain.stores.size() == 1 && !chain.stores[0].accumulate && chain.steps.empty() &&
              chain.reductions.empty() && program_.product_type[0] == DataType::fp32 && program_.product_lane[0] == Lane::f32 &&
              chain.quantised.empty();
-    for (const QuantiseOp& q : program_.quantised)
-      if (q.along_m) gathered_.push_back(q.block);
+    for (const ReduceOp& r : program_.reductions) only_lines_ = only_lines_ && (r.reduces[1] || r.reduces[2]);
   }
 
   Status launch(const Binding& b, const recipe::Call&) const noexcept override {
@@ -40,13 +37,15 @@ class CpuLauncher final : public recipe::Launcher {
     if (is_grouped() && !read_groups(chain_, b, groups)) return {ErrorCode::out_of_memory, -1, 0};
     const Space space = space_of(b, groups);
     prepare_outputs(b, space);
-    std::atomic<std::int64_t> turn{0};
+    Partials partials = partials_of(space);
     std::atomic<bool> starved{false};
     parallel_for(space.items, [&](std::int64_t item, int) {
-      if (!run_tile(work_at(b, space, item), item, turn)) starved.store(true, std::memory_order_relaxed);
+      if (!run_tile(work_at(b, space, item), item, partials)) starved.store(true, std::memory_order_relaxed);
     });
     if (groups.faults != 0) faults_.fetch_or(groups.faults, std::memory_order_relaxed);
     if (starved.load()) return {ErrorCode::out_of_memory, -1, 0};
+    for (std::int64_t item = 0; partials.of_call && item < space.items; ++item)
+      combine_tile(work_at(b, space, item), partials.of_call + item * partials.lanes);
     for (const ReduceOp& r : program_.reductions) finish_reduction(r, b, space);
     return {};
   }
@@ -57,24 +56,20 @@ class CpuLauncher final : public recipe::Launcher {
   Error failure(Status) const override { return broken(Rule::call_memory, "scratch memory for a tile could not be had"); }
 
  private:
-  struct Work {
-    const Binding& b;
-    std::int64_t batch, m0, n0, rows, columns;  ///< batch: along the first axis of the epilogue, the group where there are some
-    Tile tile;
-    std::int64_t k0 = 0, depth = 0;             ///< the part of K that is summed
-    std::int64_t expert = 0;                    ///< along the first axis of b
-    const std::int64_t* matrix_rows = nullptr;  ///< rows of a, where they do not follow m0
-    const std::int64_t* chain_rows = nullptr;   ///< likewise rows of the epilogue
-
-    std::int64_t row_of(std::int64_t row) const noexcept { return chain_rows ? chain_rows[row] : m0 + row; }
-  };
-
   /// What a call computes, cut into tiles.
   struct Space {
     std::int64_t l, m, n;
     Tile tile;
     std::int64_t tiles_m, tiles_n, items;
     const Groups& groups;
+  };
+
+  /// Partial results of reductions: of all tiles, kept until the last is done, or of each tile in its own scratch, combined in
+  /// turn.
+  struct Partials {
+    std::int64_t lanes = 0;  ///< of a tile
+    float* of_call = nullptr;
+    std::atomic<std::int64_t> turn{0};
   };
 
   bool is_grouped() const noexcept { return chain_.grouping.axis != chain::GroupedAxis::none; }
@@ -142,8 +137,8 @@ class CpuLauncher final : public recipe::Launcher {
     if (!groups_rows() || !chain_.grouping.zero_fill) return;
     const bool all = s.groups.chain_row != nullptr || !chain_.tables.empty();
     const auto zero = [&](int role) {
-      zero_rows(b.role[role], type_of(role), 0, all ? s.m : s.groups.first());
-      if (!all) zero_rows(b.role[role], type_of(role), s.groups.last(), s.m - s.groups.last());
+      zero_rows(b.role[role], epilogue_.type_of(role), 0, all ? s.m : s.groups.first());
+      if (!all) zero_rows(b.role[role], epilogue_.type_of(role), s.groups.last(), s.m - s.groups.last());
     };
     for (const StoreOp& store : program_.stores) zero(store.role);
     for (const QuantiseOp& q : program_.quantised) {
@@ -179,22 +174,12 @@ class CpuLauncher final : public recipe::Launcher {
     }
   }
 
-  /// Rows by slot. What a slot holds now lies in its home, in a product's sums or in an operand.
-  struct Slots {
-    const float* now[kMaxSlots];
-    float* home[kMaxSlots];
-  };
-  struct Sums {
-    float* at = nullptr;
-    std::int64_t ld = 0;
-  };
-
   /// Where the tile of a product is summed: in the output behind it, whose lines then come while oneDNN computes, or in scratch.
   Sums sums_of(const Work& w, std::size_t g, float* scratch) const noexcept {
     if (const int s = program_.summed_in[g]; s >= 0 && !w.chain_rows) {
       const StoreOp& store = program_.stores[static_cast<std::size_t>(s)];
       const RoleView& v = w.b.role[store.role];
-      float* out = in_place(store, w, 0);
+      float* out = epilogue_.in_place(store, w, 0);
       if (out && v.extent[1] > 1 && v.stride[1] >= v.extent[2]) return {out, v.stride[1]};
     }
     return {scratch, w.tile.n};
@@ -205,51 +190,58 @@ class CpuLauncher final : public recipe::Launcher {
     const std::int64_t unit = program_.quantised.empty() ? 1 : 32;
     return {(t.m + unit - 1) / unit * unit, (t.n + unit - 1) / unit * unit};
   }
-  /// Rows of scratch: those that quantisers along M gather, and one that both kinds work in.
-  std::int64_t quantiser_rows() const noexcept {
-    std::int64_t rows = program_.quantised.empty() ? 0 : 1;
-    for (const std::int64_t block : gathered_) rows += block;
-    return rows;
+
+  /// Scratch for the partial results of a whole call, where each is a line of its tile: then no tile waits for another.
+  Partials partials_of(const Space& s) const noexcept {
+    constexpr std::int64_t kMost = std::int64_t{1} << 22;
+    thread_local Arena arena;
+    const std::int64_t lanes = epilogue_.partial_lanes(s.tile);
+    if (lanes == 0 || !only_lines_ || lanes * s.items > kMost) return {lanes};
+    return {lanes, arena.take(static_cast<std::size_t>(lanes * s.items))};
   }
 
-  static Partial partial_of(const ReduceOp& r, const Work& w, float* lanes) {
-    return {lanes, r.reduces[1] ? 1 : w.rows, r.reduces[2] ? 1 : w.columns};
+  void combine_tile(const Work& w, float* partials) const noexcept {
+    for (std::size_t r = 0; r < program_.reductions.size(); ++r) {
+      const ReduceOp& op = program_.reductions[r];
+      combine(op, epilogue_.partial(r, w, partials), w.b.role[op.role], w.batch, w.m0, w.n0, w.chain_rows);
+    }
   }
 
   /// Products, then the epilogue row by row. Partials are combined in the order of the tiles whatever thread is first, so that
   /// sums have the same bits in every run. False: no memory.
-  bool run_tile(const Work& w, std::int64_t item, std::atomic<std::int64_t>& turn) const noexcept {
-    if (is_plain(w))
-      return product(w, 0, reinterpret_cast<float*>(address(program_.stores[0].role, w, 0)),
-                     w.b.role[program_.stores[0].role].stride[1]);
+  bool run_tile(const Work& w, std::int64_t item, Partials& partials) const noexcept {
+    const bool plain = is_plain(w);
+    if (plain) {
+      const Sums out{reinterpret_cast<float*>(epilogue_.address(program_.stores[0].role, w, 0)),
+                     w.b.role[program_.stores[0].role].stride[1]};
+      return product(w, 0, out.at, out.ld);
+    }
     thread_local Arena arena;
     const std::int64_t area = w.tile.m * w.tile.n;
     const auto gemms = static_cast<std::int64_t>(chain_.gemms.size());
-    const auto reductions = static_cast<std::int64_t>(program_.reductions.size());
-    float* scratch =
-        arena.take(static_cast<std::size_t>(area * (gemms + reductions) + (program_.slots + 1 + quantiser_rows()) * w.tile.n));
-    float* partials = scratch + gemms * area;
-    float* slots = partials + reductions * area;
-    bool fed = scratch != nullptr;
-    Sums sums[chain::kMaxRoles];
-    for (std::int64_t g = 0; g < gemms && fed; ++g) {
-      sums[g] = sums_of(w, static_cast<std::size_t>(g), scratch + g * area);
-      fed = product(w, static_cast<std::size_t>(g), sums[g].at, sums[g].ld);
-    }
-    if (fed) {
-      for (std::int64_t r = 0; r < reductions; ++r)
-        reset(program_.reductions[static_cast<std::size_t>(r)],
-              partial_of(program_.reductions[static_cast<std::size_t>(r)], w, partials + r * area));
-      epilogue(w, sums, slots, partials);
-    }
-    if (reductions == 0) return fed;
-    wait_for(turn, item);
-    for (std::int64_t r = 0; r < reductions && fed; ++r) {
-      const ReduceOp& op = program_.reductions[static_cast<std::size_t>(r)];
-      combine(op, partial_of(op, w, partials + r * area), w.b.role[op.role], w.batch, w.m0, w.n0, w.chain_rows);
-    }
-    turn.store(item + 1, std::memory_order_release);
+    const std::int64_t slots = epilogue_.scratch_rows() * w.tile.n;
+    float* scratch = arena.take(static_cast<std::size_t>(area * gemms + slots + (partials.of_call ? 0 : partials.lanes)));
+    float* of_tile = partials.of_call ? partials.of_call + item * partials.lanes : scratch + area * gemms + slots;
+    const bool fed = scratch && fill_tile(w, scratch, area, of_tile);
+    if (partials.of_call || partials.lanes == 0) return fed;
+    wait_for(partials.turn, item);
+    if (fed) combine_tile(w, of_tile);
+    partials.turn.store(item + 1, std::memory_order_release);
     return fed;
+  }
+
+  bool fill_tile(const Work& w, float* scratch, std::int64_t area, float* partials) const noexcept {
+    Slots slots;
+    Sums sums[chain::kMaxRoles];
+    const std::size_t gemms = chain_.gemms.size();
+    const auto own = [&](std::size_t g) { return scratch + static_cast<std::int64_t>(g) * area; };
+    epilogue_.begin(w, slots, own(gemms), partials);
+    for (std::size_t g = 0; g < gemms; ++g) {
+      sums[g] = sums_of(w, g, own(g));
+      if (!product(w, g, sums[g].at, sums[g].ld)) return false;
+    }
+    epilogue_.rows(w, sums, slots, partials);
+    return true;
   }
 
   /// One fp32 product, stored as it is in rows: it needs no scratch.
@@ -275,7 +267,7 @@ class CpuLauncher final : public recipe::Launcher {
         const char* data = weights_of(v, along) + numeric::byte_offset(first * t.stride[0], t.dtype);
         return MatrixBlock{data, t.dtype, rows, t.stride[0], t.stride[1], &in, 0, first};
       }
-      const DataType t = type_of(in.role);
+      const DataType t = epilogue_.type_of(in.role);
       const std::int64_t batch = v.extent[0] > 1 ? along : 0;
       const std::int64_t offset = batch * v.stride[0] + (row_at ? 0 : first * v.stride[1]) + w.k0 * v.stride[2];
       return MatrixBlock{
@@ -285,208 +277,13 @@ class CpuLauncher final : public recipe::Launcher {
                         w.depth, g.accumulate == DataType::int32, chain_, w.b, c, ldc);
   }
 
-  void epilogue(const Work& w, const Sums* sums, float* scratch, float* partials) const noexcept {
-    const std::int64_t n = w.columns;
-    const std::int64_t width = w.tile.n;
-    Slots slots;
-    for (int s = 0; s < program_.slots; ++s) slots.home[s] = scratch + s * width;
-    float* spare = scratch + program_.slots * width;
-    for (const Op& op : program_.tile_ops) run(op, w, 0, slots, slots.home[op.out], n);
-    for (std::int64_t row = 0; row < w.rows; ++row) {
-      if (row + 1 < w.rows) fetch_ahead(w, row + 1);
-      for (std::size_t g = 0; g < program_.product_slot.size(); ++g) {
-        float* sum = sums[g].at + row * sums[g].ld;
-        round_product(g, sum, n);
-        slots.now[program_.product_slot[g]] = sum;
-      }
-      for (std::size_t i = 0; i < program_.row_ops.size(); ++i) {
-        const Op& op = program_.row_ops[i];
-        float* out = program_.stored_by[i] >= 0
-                         ? in_place(program_.stores[static_cast<std::size_t>(program_.stored_by[i])], w, row)
-                         : nullptr;
-        run(op, w, row, slots, out ? out : slots.home[op.out], n);
-      }
-      for (const StoreOp& s : program_.stores) store(s, w, row, slots.now[s.slot], n, spare);
-      for (std::size_t r = 0; r < program_.reductions.size(); ++r) {
-        const ReduceOp& op = program_.reductions[r];
-        const float* lanes = slots.now[op.slot];
-        if (op.lane != op.compute) {
-          convert(lanes, op.lane, spare, n);
-          lanes = spare;
-        }
-        absorb(op, partial_of(op, w, partials + static_cast<std::int64_t>(r) * w.tile.m * width), row, lanes, n);
-      }
-      if (!program_.quantised.empty()) quantise(w, row, slots.now, spare, n);
-    }
-  }
-
-  /// Asks for the operands of a row: a row is too short for the processor to see by itself what comes next.
-  void fetch_ahead(const Work& w, std::int64_t row) const noexcept {
-    constexpr std::int64_t kLine = 64;
-    for (const Op& op : program_.row_ops) {
-      if (op.kind != OpKind::load) continue;
-      const RoleView& v = w.b.role[op.role];
-      if (v.stride[2] != 1 || v.extent[2] == 1) continue;
-      const char* from = address(op.role, w, row);
-      const std::int64_t bytes = w.columns * bytes_of(type_of(op.role));
-      for (std::int64_t at = 0; at < bytes; at += kLine) __builtin_prefetch(from + at);
-    }
-  }
-
-  /// `spare` and the rows behind it: one for conversions, one to work in, and what quantisers along M gather.
-  void quantise(const Work& w, std::int64_t row, const float* const* slot, float* spare, std::int64_t n) const noexcept {
-    const std::int64_t width = w.tile.n;
-    const TileAt at{groups_rows() ? 0 : w.batch, w.m0, w.n0};
-    float* const bench = spare + width;
-    float* gathered = bench + width;
-    for (const QuantiseOp& q : program_.quantised) {
-      const Quantiser to(q, w.b);
-      const float* lanes = slot[q.slot];
-      if (q.lane == Lane::i32) {
-        convert(lanes, Lane::i32, spare, n);
-        lanes = spare;
-      }
-      if (!q.along_m) {
-        to.row(at, w.row_of(row), lanes, n, bench);
-        continue;
-      }
-      std::copy_n(lanes, n, gathered + row % q.block * width);
-      if (row % q.block == q.block - 1) to.columns(at, w.m0 + row - q.block + 1, gathered, width, n, bench);
-      gathered += q.block * width;
-    }
-  }
-
-  float* in_place(const StoreOp& s, const Work& w, std::int64_t row) const noexcept { return in_place(s.role, s.lane, w, row); }
-  /// Where the role's row lies as lanes that need no conversion; null if it does not.
-  float* in_place(int role, Lane lane, const Work& w, std::int64_t row) const noexcept {
-    const RoleView& v = w.b.role[role];
-    const bool lanes = type_of(role) == (lane == Lane::i32 ? DataType::int32 : DataType::fp32);
-    return lanes && v.stride[2] == 1 && v.extent[2] != 1 ? reinterpret_cast<float*>(address(role, w, row)) : nullptr;
-  }
-
-  /// From `lane` to the other one.
-  static void convert(const float* from, Lane lane, float* to, std::int64_t n) noexcept {
-    if (lane == Lane::i32)
-      numeric::load_f32(from, DataType::int32, 1, n, to);
-    else
-      numeric::load_i32(from, DataType::fp32, 1, n, reinterpret_cast<std::int32_t*>(to));
-  }
-
-  void round_product(std::size_t g, float* sum, std::int64_t n) const noexcept {
-    const DataType type = program_.product_type[g];
-    if (program_.product_lane[g] != lane_of(type)) convert(sum, program_.product_lane[g], sum, n);
-    if (lane_of(type) == Lane::f32) numeric::round_f32(sum, type, n);
-  }
-
-  DataType type_of(int role) const noexcept {
-    return chain_.operands[static_cast<std::size_t>(chain_.roles[static_cast<std::size_t>(role)].operand)].dtype;
-  }
-
-  void run(const Op& op, const Work& w, std::int64_t row, Slots& slots, float* out, std::int64_t n) const noexcept {
-    const float* const* slot = slots.now;
-    if (op.kind == OpKind::load)
-      if (const float* there = in_place(op.role, op.lane, w, row)) {
-        slots.now[op.out] = there;
-        return;
-      }
-    slots.now[op.out] = out;
-    switch (op.kind) {
-      case OpKind::load: load(op, w, row, out, n); break;
-      case OpKind::fill:
-        if (op.lane == Lane::i32)
-          std::fill_n(reinterpret_cast<std::int32_t*>(out), n, static_cast<std::int32_t>(op.constant));
-        else
-          std::fill_n(out, n, static_cast<float>(op.constant));
-        break;
-      case OpKind::to_f32: convert(slot[op.in[0]], Lane::i32, out, n); break;
-      case OpKind::to_i32: convert(slot[op.in[0]], Lane::f32, out, n); break;
-      case OpKind::step: step(op, w, row, slot, out, n); break;
-    }
-    if (op.round_to != DataType::not_set) numeric::round_f32(out, op.round_to, n);
-  }
-
-  void step(const Op& op, const Work& w, std::int64_t row, const float* const* slot, float* out, std::int64_t n) const noexcept {
-    if (op.mode == PointwiseMode::gen_index) {
-      const std::int64_t first = op.parameters.axis == 0 ? w.batch : op.parameters.axis == 1 ? w.row_of(row) : w.n0;
-      const std::int64_t pace = op.parameters.axis == 2 ? 1 : 0;
-      for (std::int64_t i = 0; i < n; ++i) {
-        if (op.lane == Lane::i32)
-          reinterpret_cast<std::int32_t*>(out)[i] = static_cast<std::int32_t>(first + i * pace);
-        else
-          out[i] = static_cast<float>(first + i * pace);
-      }
-      return;
-    }
-    const float* in[3];
-    for (std::size_t k = 0; k < 3; ++k) in[k] = op.in[k] >= 0 ? slot[op.in[k]] : nullptr;
-    if (op.lane == Lane::f32) {
-      pointwise_f32(op.mode, op.parameters, in[0], in[1], in[2], out, n);
-      return;
-    }
-    const auto ints = [](const float* p) { return reinterpret_cast<const std::int32_t*>(p); };
-    pointwise_i32(op.mode, op.parameters, ints(in[0]), ints(in[1]), ints(in[2]), reinterpret_cast<std::int32_t*>(out), n);
-  }
-
-  /// Address of the role's element in this tile; axes of extent 1 do not move.
-  char* address(int role, const Work& w, std::int64_t row) const noexcept {
-    const RoleView& v = w.b.role[role];
-    const std::int64_t offset = (v.extent[0] > 1 ? w.batch * v.stride[0] : 0) +
-                                (v.extent[1] > 1 ? w.row_of(row) * v.stride[1] : 0) + (v.extent[2] > 1 ? w.n0 * v.stride[2] : 0);
-    return v.data + offset * bytes_of(type_of(role));
-  }
-
-  void load(const Op& op, const Work& w, std::int64_t row, float* out, std::int64_t n) const noexcept {
-    const RoleView& v = w.b.role[op.role];
-    const char* from = address(op.role, w, row);
-    const bool spread = v.extent[2] == 1 || v.stride[2] == 0;
-    const std::int64_t count = spread ? 1 : n;
-    const DataType type = type_of(op.role);
-    if (op.lane == Lane::i32) {
-      auto* lanes = reinterpret_cast<std::int32_t*>(out);
-      numeric::load_i32(from, type, v.stride[2], count, lanes);
-      if (spread) std::fill_n(lanes, n, lanes[0]);
-    } else {
-      numeric::load_f32(from, type, v.stride[2], count, out);
-      if (spread) std::fill_n(out, n, out[0]);
-    }
-  }
-
-  void store(const StoreOp& s, const Work& w, std::int64_t row, const float* lanes, std::int64_t n, float* spare) const noexcept {
-    char* to = address(s.role, w, row);
-    if (to == reinterpret_cast<const char*>(lanes)) return;
-    const std::int64_t stride = w.b.role[s.role].stride[2];
-    if (s.accumulate) {
-      if (w.depth == 0) return;  // a sum of nothing changes no bit, of a −0 neither
-      add_stored(s, to, stride, lanes, spare, n);
-      lanes = spare;
-    }
-    if (s.lane == Lane::i32)
-      numeric::store_i32(reinterpret_cast<const std::int32_t*>(lanes), type_of(s.role), to, stride, n);
-    else
-      numeric::store_f32(lanes, type_of(s.role), to, stride, n);
-  }
-
-  /// What the output holds, plus the lanes.
-  void add_stored(const StoreOp& s, const char* from, std::int64_t stride, const float* lanes, float* sum,
-                  std::int64_t n) const noexcept {
-    if (s.lane == Lane::i32) {
-      auto* const to = reinterpret_cast<std::int32_t*>(sum);
-      const auto* more = reinterpret_cast<const std::int32_t*>(lanes);
-      numeric::load_i32(from, type_of(s.role), stride, n, to);
-      for (std::int64_t i = 0; i < n; ++i)
-        to[i] = static_cast<std::int32_t>(static_cast<std::uint32_t>(to[i]) + static_cast<std::uint32_t>(more[i]));
-      return;
-    }
-    numeric::load_f32(from, type_of(s.role), stride, n, sum);
-    for (std::int64_t i = 0; i < n; ++i) sum[i] += lanes[i];
-  }
-
   const chain::FusionChain& chain_;
   Program program_;
+  Epilogue epilogue_;
   Sgemm sgemm_;
   bool plain_ = false;
+  bool only_lines_ = true;  ///< each reduction is along rows or columns of a tile
   mutable std::atomic<std::uint32_t> faults_{0};
-  std::vector<std::int64_t> gathered_;  ///< rows that each quantiser along M gathers
 };
 
 }  // namespace

@@ -9,10 +9,10 @@ namespace verglas::engine::cpu {
 namespace {
 
 #if defined(__x86_64__)
-const bool kHasAvx2 = __builtin_cpu_supports("avx2") != 0;
+const bool kHasAvx2 = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
 const bool kHasAvx512 = __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512vl") != 0 &&
                         __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512bw") != 0;
-#define VERGLAS_AVX2 __attribute__((target("avx2")))
+#define VERGLAS_AVX2 __attribute__((target("avx2,fma")))
 #define VERGLAS_AVX512 __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw")))
 #else
 constexpr bool kHasAvx2 = false, kHasAvx512 = false;
@@ -46,6 +46,18 @@ void map(const float* x, const float* y, float* out, std::int64_t n, F f) noexce
     map_avx2(x, y, out, n, f);
   else
     map_lanes(x, y, out, n, f);
+}
+
+/// Every lane is a number of modest size.
+inline __attribute__((always_inline)) bool all_modest_lanes(const float* x, std::int64_t n) noexcept {
+  unsigned wild = 0;
+  for (std::int64_t i = 0; i < n; ++i) wild |= __builtin_fabsf(x[i]) < vm::kModest ? 0U : 1U;
+  return wild == 0;
+}
+VERGLAS_AVX2 bool all_modest_avx2(const float* x, std::int64_t n) noexcept { return all_modest_lanes(x, n); }
+VERGLAS_AVX512 bool all_modest_avx512(const float* x, std::int64_t n) noexcept { return all_modest_lanes(x, n); }
+bool all_modest(const float* x, std::int64_t n) noexcept {
+  return kHasAvx512 ? all_modest_avx512(x, n) : kHasAvx2 ? all_modest_avx2(x, n) : all_modest_lanes(x, n);
 }
 
 inline float narrow(double v) noexcept { return static_cast<float>(v); }
@@ -147,7 +159,9 @@ void pointwise_f32(PointwiseMode mode, const PointwiseParameters& p, const float
     case sqrt: return on([](float a) { return __builtin_sqrtf(a); });
     case rsqrt: return on([](float a) { return narrow(1.0 / __builtin_sqrt(static_cast<double>(a))); });
     case reciprocal: return on([](float a) { return 1.0F / a; });
-    case exp: return on([](float a) { return exp_narrow(a); });
+    case exp:
+      if (all_modest(x, n)) return on([](float a) { return vm::modest_exp(a); });
+      return on([](float a) { return exp_narrow(a); });
     case log: return on([](float a) { return narrow(vm::log(a)); });
     case sin: return on([](float a) { return narrow(std::sin(static_cast<double>(a))); });
     case cos: return on([](float a) { return narrow(std::cos(static_cast<double>(a))); });
@@ -160,8 +174,11 @@ void pointwise_f32(PointwiseMode mode, const PointwiseParameters& p, const float
     case elu: return on([=](float a) { return a > 0.0F ? a : narrow(alpha * vm::expm1(a)); });
     case gelu: return on([](float a) { return gelu_of(a); });
     case gelu_approx_tanh: return on([](float a) { return gelu_tanh_of(a); });
-    case sigmoid: return on([](float a) { return vm::narrow_sigmoid(a, 1.0F); });
+    case sigmoid:
+      if (all_modest(x, n)) return on([](float a) { return vm::modest_sigmoid(a, 1.0F); });
+      return on([](float a) { return vm::narrow_sigmoid(a, 1.0F); });
     case swish:
+      if (p.beta == 1.0F && all_modest(x, n)) return on([](float a) { return vm::modest_sigmoid(a, a); });
       if (p.beta == 1.0F) return on([](float a) { return swish_narrow(a); });
       return on([=](float a) { return swish_of(a, beta); });
     case softplus: return on([=](float a) { return narrow(vm::softplus(beta * a) / beta); });
