@@ -26,12 +26,26 @@ struct Moe {
     return g.tensor({.name = name, .dim = std::move(dim), .stride = std::move(stride), .data_type = t});
   }
   Tensor index, slot;
-  bool is_gradient = false;
+  bool is_gradient = false, by_address = false;
   Tensor product(const char* name, MoeMode mode = MoeMode::none) {
-    const Tensor w = g.tensor({.name = name, .dim = {kGroups, kK, kN}, .stride = {kK * kN, 1, kK}});
+    Tensor w = g.tensor({.name = name, .dim = {kGroups, kK, kN}, .stride = {kK * kN, 1, kK}});
+    w.set_by_pointers(by_address);
     if (mode != MoeMode::none && !index.valid()) index = input("index", {1, kRows, 1}, DataType::int32);
     if (mode == MoeMode::scatter && !slot.valid()) slot = input("slot", {1, kRows, 1}, DataType::int32);
     return g.moe_grouped_matmul(x, w, offsets, {.mode = mode}, index, slot);
+  }
+  /// With scales of blocks on both sides.
+  Tensor scaled(DataType type, std::int64_t block, MoeMode mode) {
+    const DataType scale = block == 16 ? DataType::fp8_e4m3 : DataType::fp8_e8m0;
+    const std::int64_t blocks = kK / block;
+    const Tensor narrow = g.tensor({.name = "w", .dim = {kGroups, kK, kN}, .stride = {kK * kN, 1, kK}, .data_type = type});
+    const Tensor of_w =
+        g.tensor({.name = "sw", .dim = {kGroups, blocks, kN}, .stride = {blocks * kN, 1, blocks}, .data_type = scale});
+    const Tensor tokens =
+        g.block_scale_dequantize(input("t", {1, kRows, kK}, type), input("st", {1, kRows, blocks}, scale), {1, block});
+    const Tensor weights = g.block_scale_dequantize(narrow, of_w, {block, 1});
+    const Tensor list = mode == MoeMode::none ? Tensor() : input("index", {1, kRows, 1}, DataType::int32);
+    return g.moe_grouped_matmul(tokens, weights, offsets, {.mode = mode}, list);
   }
   void reduce(const Tensor& y, ReductionMode mode, std::vector<std::int64_t> dim) {
     const bool of_groups = dim[0] > 1 && !is_gradient;
@@ -45,6 +59,7 @@ struct Moe {
 struct Named {
   std::string name;
   std::function<void(Moe&)> describe;
+  bool by_address = false;
 };
 std::vector<Named> graphs() {
   return {
@@ -87,6 +102,25 @@ std::vector<Named> graphs() {
          m.reduce(y, ReductionMode::avg, {1, 1, kN});
          m.reduce(y, ReductionMode::norm2, {1, kRows, 1});
        }},
+      {"weights_by_address", [](Moe& m) { m.product("w").set_output(true); }, true},
+      {"gathered_by_address", [](Moe& m) { m.product("w", MoeMode::gather).set_output(true); }, true},
+      {"swiglu_by_address", [](Moe& m) { m.g.mul(m.g.swish(m.product("gate")), m.product("up")).set_output(true); }, true},
+      {"quantised",
+       [](Moe& m) {
+         const auto both = m.g.block_scale_quantize(m.product("w", MoeMode::scatter), 32);
+         Tensor(both[0]).set_output(true).set_data_type(DataType::fp8_e4m3);
+         Tensor(both[1]).set_output(true).set_data_type(DataType::fp8_e8m0);
+       }},
+      {"mxfp8", [](Moe& m) { m.scaled(DataType::fp8_e4m3, 32, MoeMode::none).set_output(true); }},
+      {"mxfp8_gathered", [](Moe& m) { m.scaled(DataType::fp8_e4m3, 32, MoeMode::gather).set_output(true); }},
+      {"nvfp4", [](Moe& m) { m.scaled(DataType::fp4_e2m1, 16, MoeMode::none).set_output(true); }},
+      {"converted",
+       [](Moe& m) {
+         const Tensor scale = m.input("scale", {1, 1, 1}, DataType::fp32);
+         const Tensor x = m.g.mul(m.input("narrow", {1, kRows, kK}, DataType::fp8_e4m3), scale).set_data_type(DataType::bf16);
+         const Tensor w = m.g.tensor({.name = "w", .dim = {kGroups, kK, kN}, .stride = {kK * kN, 1, kK}});
+         m.g.moe_grouped_matmul(x, w, m.offsets).set_output(true);
+       }},
       {"accumulated",
        [](Moe& m) {
          m.g.moe_grouped_matmul_bwd(m.x, m.input("dy", {1, kRows, kN}), m.offsets, {.accumulate = true})
@@ -108,6 +142,7 @@ TEST_P(GroupedKernels, CompileWithoutSpillStackOrRemark) {
   const auto nvrtc = cuda::nvrtc();
   if (!nvrtc) VERGLAS_SKIP_FOR_WANT_OF("nvrtc", nvrtc.error().text);
   Moe m;
+  m.by_address = GetParam().by_address;
   GetParam().describe(m);
   m.g.validate();
   const auto chain = chain::analyse(m.g.data());

@@ -216,6 +216,36 @@ TEST(GroupedCases, A28_AddressesOfEmptyExpertsMayBeAnything) {
     }
 }
 
+TEST(GroupedCases, WithoutExpertsNoRowIsComputedAndItIsTold) {
+  constexpr std::int64_t kRows = 5, kK = 9, kN = 17;
+  for (const bool by_address : {false, true}) {
+    Graph g({.io_data_type = DataType::fp32});
+    const Tensor tx = declare(g, {1, kRows, kK});
+    Tensor tw = declare(g, {3, kK, kN});
+    tw.set_by_pointers(by_address);
+    const Tensor to = declare(g, {2}, DataType::int32);
+    g.moe_grouped_matmul(tx, tw, to).set_output(true);
+    const CompiledPlan plan = g.compile();
+    const Floats x = smalls(kRows * kK, 1);
+    Floats y(static_cast<std::size_t>(kRows * kN), kPoison);
+    for (const std::int32_t first : {2, 5}) {
+      const std::vector<std::int32_t> o = {first, 5};
+      const std::vector<TensorView> views = {
+          TensorView::dense(const_cast<float*>(x.data()), DataType::fp32, {1, kRows, kK}),
+          by_address ? TensorView::dense(nullptr, DataType::int64, {0}) : TensorView::dense(nullptr, DataType::fp32, {0, kK, kN}),
+          TensorView::dense(const_cast<std::int32_t*>(o.data()), DataType::int32, {2}),
+          TensorView::dense(y.data(), DataType::fp32, {1, kRows, kN})};
+      const Status status = plan.execute(views);
+      ASSERT_TRUE(status.ok()) << plan.explain(status, views).what();
+      EXPECT_EQ(y, Floats(y.size(), kPoison));
+      if (first < kRows)
+        EXPECT_THROW(plan.check(), Error);
+      else
+        EXPECT_NO_THROW(plan.check());
+    }
+  }
+}
+
 TEST(GroupedCases, A62_AnyNumberOfGroups) {
   constexpr std::int64_t kK = 64, kN = 24;
   for (const std::int64_t groups : {1, 2, 31, 33, 129, 257, 513, 1025, 4096}) {

@@ -213,7 +213,7 @@ struct OfGroups {
   std::int64_t groups = 4;
   bool by_pointers = false, zero_fill = false, keeps_sum = false, reduces = false, reduces_rows = false, is_gradient = false;
   DataType out = DataType::bf16;
-  bool converts = false, scales = false, quantises = false;
+  bool converts = false, scales = false, quantises = false, has_other = false;
   ReductionMode reduction = ReductionMode::amax;
 };
 /// Of bf16, y (1, 12, 8) or the gradient (groups, 8, 8).
@@ -236,6 +236,7 @@ std::string said_by_sm90(const OfGroups& c) {
   w = on_the_way(w);
   Tensor y = c.is_gradient ? m.g.moe_grouped_matmul_bwd(x, w, o, {.accumulate = true})
                            : m.g.moe_grouped_matmul(x, w, o, {.mode = c.mode, .zero_fill = c.zero_fill}, i, s);
+  if (c.has_other) y = m.g.add(y, m.g.moe_grouped_matmul(x, input("other", {3, 8, 8}), o));
   y.set_output(true).set_data_type(c.out);
   if (c.quantises) {
     const auto [data, scale] = m.g.block_scale_quantize(y, 16);
@@ -257,14 +258,14 @@ REFUSES(sm90_grouped) {
   EXPECT_EQ(said_by_sm90({.mode = MoeMode::scatter, .reduces = true, .reduction = ReductionMode::avg}),
             "sm90.grouped group_offset 'o': the mean of rows that may have no token");
   EXPECT_EQ(said_by_sm90({.groups = 1025}), "sm90.grouped group_offset 'o': 1025 groups of at most 1024");
-  EXPECT_EQ(said_by_sm90({.by_pointers = true}), "sm90.grouped group_offset 'o': weights by address");
+  EXPECT_EQ(said_by_sm90({.by_pointers = true, .has_other = true}),
+            "sm90.grouped group_offset 'o': weights by address beside others");
   EXPECT_EQ(said_by_sm90({.zero_fill = true, .keeps_sum = true}),
             "sm90.grouped group_offset 'o': zeros in rows without a group of several outputs");
   EXPECT_EQ(said_by_sm90({.zero_fill = true, .reduces = true, .reduces_rows = true}),
             "sm90.grouped group_offset 'o': zeros in rows without a group of several outputs");
-  EXPECT_EQ(said_by_sm90({.converts = true}), "sm90.grouped group_offset 'o': an operand that is converted");
-  EXPECT_EQ(said_by_sm90({.scales = true}), "sm90.grouped group_offset 'o': scales of blocks");
-  EXPECT_EQ(said_by_sm90({.quantises = true}), "sm90.grouped group_offset 'o': a quantised output");
+  EXPECT_EQ(said_by_sm90({.zero_fill = true, .quantises = true}),
+            "sm90.grouped group_offset 'o': zeros in rows without a group of several outputs");
   EXPECT_EQ(said_by_sm90({.is_gradient = true, .out = DataType::int8}), "sm90.grouped group_offset 'o': adds to int8");
   for (const OfGroups& served : {OfGroups{},
                                  {.mode = MoeMode::gather},
@@ -275,6 +276,11 @@ REFUSES(sm90_grouped) {
                                  {.keeps_sum = true},
                                  {.is_gradient = true},
                                  {.zero_fill = true, .reduces = true},
+                                 {.by_pointers = true},
+                                 {.has_other = true},
+                                 {.converts = true},
+                                 {.scales = true},
+                                 {.quantises = true},
                                  {.reduces = true, .reduces_rows = true}})
     EXPECT_EQ(said_by_sm90(served), "");
 }

@@ -84,8 +84,9 @@ bool read_rows(const chain::FusionChain& c, const Binding& b, std::int64_t rows,
   return true;
 }
 
-/// Whether an expert's weights are addresses, and one of them is null.
-bool has_null_weights(const chain::FusionChain& c, const Binding& b, std::int64_t expert) noexcept {
+/// Whether there is no expert, or its weights are addresses and one of them is null.
+bool lacks_weights(const chain::FusionChain& c, const Binding& b, std::int64_t expert) noexcept {
+  if (b.live[static_cast<int>(chain::Symbol::e)] == 0) return true;
   for (const chain::MatrixInput& in : c.inputs) {
     if (in.table < 0) continue;
     const RoleView& v = b.role[in.role];
@@ -107,7 +108,7 @@ std::int64_t Groups::number_tiles(const chain::FusionChain& c, const Binding& b,
   for (std::int64_t g = 0; g < count; ++g) {
     tiles_before[g] = tiles;
     if (rows(g) == 0) continue;
-    if (has_null_weights(c, b, g % experts))
+    if (lacks_weights(c, b, g % experts))
       faults |= recipe::kFaultNullWeights;
     else
       tiles += (rows(g) + tile_m - 1) / tile_m * tiles_n;

@@ -21,7 +21,7 @@ struct Groups {
   std::int64_t last() const noexcept { return begin[count]; }
   std::int64_t all_rows() const noexcept { return last() - first(); }
 
-  /// Numbers the tiles group by group and answers how many there are; a group whose weights are null has none.
+  /// Numbers the tiles group by group and answers how many there are; a group without weights has none.
   std::int64_t number_tiles(const chain::FusionChain& chain, const recipe::Binding& binding, std::int64_t tile_m,
                             std::int64_t tiles_n) noexcept;
   /// The group of a tile.

@@ -27,7 +27,7 @@ std::optional<Decline> fault_of_types(const chain::FusionChain& c) {
   return std::nullopt;
 }
 
-/// Groups of rows in their order, each with a matrix of one tensor, or groups of K; operands as they are stored.
+/// Groups of rows, each with a matrix of one tensor or all with matrices by address; or groups of K.
 std::optional<Decline> fault_of_groups(const chain::FusionChain& c) {
   const chain::Grouping& g = c.grouping;
   if (g.axis == chain::GroupedAxis::none) return std::nullopt;
@@ -39,11 +39,10 @@ std::optional<Decline> fault_of_groups(const chain::FusionChain& c) {
     if (g.zero_fill) return no("zeros in rows without a token");
     if (std::ranges::any_of(c.reductions, counts_rows)) return no("the mean of rows that may have no token");
   }
-  if (!c.tables.empty()) return no("weights by address");
-  if (!c.quantised.empty()) return no("a quantised output");
-  if (has_scales(c)) return no("scales of blocks");
-  if (std::ranges::any_of(c.inputs, [](const chain::MatrixInput& in) { return !in.prologue.empty(); }))
-    return no("an operand that is converted");
+  if (!c.tables.empty() && std::ranges::any_of(c.inputs, [&](const chain::MatrixInput& in) {
+        return c.roles[static_cast<std::size_t>(in.role)].kind == chain::RoleKind::b;
+      }))
+    return no("weights by address beside others");
   if (g.groups > kMostGroups) return no(std::to_string(g.groups) + " groups of at most " + std::to_string(kMostGroups));
   for (const chain::Store& s : c.stores) {
     const DataType t = c.operands[static_cast<std::size_t>(c.roles[static_cast<std::size_t>(s.role)].operand)].dtype;
@@ -52,7 +51,7 @@ std::optional<Decline> fault_of_groups(const chain::FusionChain& c) {
   }
   if (c.stores.empty() && g.axis == chain::GroupedAxis::k) return no("the product is not stored");
   const auto keeps_rows = [](const chain::Reduction& r) { return !r.reduces[1]; };
-  if (g.zero_fill && (c.stores.size() > 1 || std::ranges::any_of(c.reductions, keeps_rows)))
+  if (g.zero_fill && (c.stores.size() > 1 || !c.quantised.empty() || std::ranges::any_of(c.reductions, keeps_rows)))
     return no("zeros in rows without a group of several outputs");
   return std::nullopt;
 }

@@ -52,12 +52,12 @@ std::string epilogue_suffix(const KernelConfig& c) {
 
 std::string group_suffix(const KernelConfig& c) {
   if (c.groups == 0) return {};
-  return fmt::format("_g{}{}{}{}{}{}{}", c.groups,
+  return fmt::format("_g{}{}{}{}{}{}{}{}", c.groups,
                      c.gathers    ? "g"
                      : c.scatters ? "s"
                                   : "",
                      c.depth_groups ? "k" : "", c.accumulates ? "a" : "", c.wide_offsets ? "w" : "",
-                     c.offsets_are_ends ? "e" : "", c.zero_fill ? "z" : "");
+                     c.offsets_are_ends ? "e" : "", c.zero_fill ? "z" : "", c.by_address ? "t" : "");
 }
 
 }  // namespace
@@ -103,6 +103,9 @@ int group_bytes(const KernelConfig& c) noexcept {
   const int places = c.gathers || c.scatters ? c.consumers * (64 * row_blocks(c) + 4) : 0;
   return 4 * (2 * (c.groups + 1) + threads_of(c) / 32 + places + (c.gathers ? c.block_m : 0));
 }
+int map_bytes(const KernelConfig& c) noexcept {
+  return c.by_address && c.b_path == Path::tma ? (c.stages + 2) * c.b_count * 128 : 0;
+}
 int smem_bytes(const KernelConfig& c) noexcept {
   const int chunks = c.store_buffers + c.further_outputs * c.further_buffers;
   const int barriers =
@@ -116,17 +119,17 @@ int entry_registers(const KernelConfig& c) noexcept {
   return share < 255 ? share : 255;
 }
 // setmaxnreg hands out the pool of entry registers times warpgroups anew, in steps of 8: 3 x 168 = 504 and 4 x 128 = 512. Threads
-// that copy an operand hold pieces and addresses; one lane that asks for boxes needs little.
+// that copy an operand hold pieces and addresses; one lane that asks for boxes needs little, and some more where it makes maps.
 int producer_registers(const KernelConfig& c) noexcept {
   if (c.consumers == 1) return entry_registers(c);
   if (copies(c)) return c.consumers == 2 ? 88 : 80;
-  if (c.consumers == 2) return accumulators_of(c) > 176 && !c.scaled ? 24 : 40;
+  if (c.consumers == 2) return accumulators_of(c) > 176 && !c.scaled && !c.by_address ? 24 : 40;
   return 32;
 }
 int consumer_registers(const KernelConfig& c) noexcept {
   if (c.consumers == 1) return entry_registers(c);
   if (copies(c)) return c.producers > 1 ? 168 : c.consumers == 2 ? 208 : 144;
-  if (c.consumers == 2) return accumulators_of(c) > 176 && !c.scaled ? 240 : 232;
+  if (c.consumers == 2) return accumulators_of(c) > 176 && !c.scaled && !c.by_address ? 240 : 232;
   return 160;
 }
 
@@ -197,6 +200,7 @@ std::optional<std::string> fault_of(const KernelConfig& c) {
   if ((c.d_along_m || c.loads_tile || c.further_outputs > 0) && c.d_path != Path::tma)
     return fmt::format("the epilogue's copies beside pieces of {} bytes of d", piece_bytes(c.d_path));
   if (c.groups > 0 && c.split > 1) return "groups with K split";
+  if (c.by_address && (c.groups == 0 || c.depth_groups || c.b_decoded != 0)) return "addresses of what is not a weight of rows";
   if (c.gathers && (c.a_path == Path::tma || c.a_major != Major::k || c.a_turned)) return "rows that are gathered in boxes";
   if ((c.gathers || c.scatters) && 64 * row_blocks(c) > 128) return "more than 128 rows a consumer with places of their own";
   if (c.groups > 0 && !c.depth_groups &&

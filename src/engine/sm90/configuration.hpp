@@ -63,6 +63,7 @@ struct KernelConfig {
   bool gathers = false, scatters = false;  ///< rows of A are found by token indices; or places of rows in D, and slots say which
   bool depth_groups = false;               ///< parts of K and not rows are those of groups, and each has a D of its own
   bool accumulates = false;                ///< a group without a part leaves its D as it is
+  bool by_address = false;                 ///< each B lies where a table in memory says
   bool wide_offsets = false, offsets_are_ends = false, zero_fill = false;  ///< of groups: int64; rows behind each; unowned rows
   bool programmatic = false;  ///< waits for the previous kernel inside ours: needs the launch attribute of the same name
 
@@ -95,6 +96,7 @@ int decoding_bytes(const KernelConfig& c) noexcept;  ///< shared memory of one s
 int landing_bytes(const KernelConfig& c) noexcept;   ///< shared memory for the sums of the other blocks of a cluster
 int chunks_of(const KernelConfig& c) noexcept;       ///< chunks of D a consumer drains a tile in
 int group_bytes(const KernelConfig& c) noexcept;     ///< shared memory of what the offsets say
+int map_bytes(const KernelConfig& c) noexcept;       ///< memory in which a block makes maps of weights by address
 int smem_bytes(const KernelConfig& c) noexcept;
 int entry_registers(const KernelConfig& c) noexcept;     ///< per thread, by the launch bounds
 int producer_registers(const KernelConfig& c) noexcept;  ///< after setmaxnreg; entry_registers with one consumer

@@ -81,9 +81,9 @@ std::vector<Shape> family_of(const chain::FusionChain& c, int sm_count) {
   const Family family =
       promoted ? (pair ? Family(kPromotedPairShapes) : Family(kPromotedShapes)) : (pair ? Family(kPairShapes) : Family(kShapes));
   std::vector<Shape> all(family.begin(), family.end());
-  if (c.grouping.axis != chain::GroupedAxis::none) return all;
   if (!pair && std::any_of(c.inputs.begin(), c.inputs.end(), [&](const auto& in) { return pieces_decoded(c, in) != 0; }))
     all.push_back(kDecodedShape);
+  if (c.grouping.axis != chain::GroupedAxis::none) return all;
   const auto [l, m, n, k] = c.declared;
   for (const Shape& s : kSplitShapes)
     if (l * ((m + s.m - 1) / s.m) * ((n + s.n - 1) / s.n) <= sm_count / 2) all.push_back(s);
@@ -168,6 +168,7 @@ KernelConfig configuration_of(const chain::FusionChain& chain, const Knobs& knob
         DataType::int64;
     k.offsets_are_ends = c.grouping.offsets == MoeOffsets::end;
     k.zero_fill = c.grouping.zero_fill && k.has_d;
+    k.by_address = roles.by_address;
   }
   fit_operands(k, problem_of(roles, declared_views(c).data(), input_bytes(k), bytes_of(k.output)));
   // More warps decode faster, and leave fewer registers: for instructions of at most 192 columns. Only what decodes takes turns.
@@ -205,6 +206,8 @@ std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) 
       // A block of columns lies in one tile, and rows stay rows.
       if (std::ranges::any_of(c.quantised, [&](const chain::Quantise& q) { return s.exchanged || k.block_n % q.block != 0; }))
         continue;
+      // Loads of tokens and of scales together leave too few registers there.
+      if (k.scaled && k.gathers && results_of(k) > 64) continue;
       // ptxas serialises these products.
       if (k.split > 1 && k.gemms > 1 && k.slots != 0) continue;
       // Where D lies column by column and not for the copy engine, plans without the exchange take more calls.

@@ -117,12 +117,13 @@ class Generator {
       return c_.operands[static_cast<std::size_t>(c_.roles[static_cast<std::size_t>(role)].operand)].dtype;
     };
     const DataType data = operand(q.role);
-    const std::string type = fmt::format("Quantiser<{}, {}, {}, {}>",
+    const std::string type = fmt::format("Quantiser<{}, {}, {}, {}, {}>",
                                          data == DataType::fp4_e2m1   ? "E2m1Elements"
                                          : data == DataType::fp8_e4m3 ? "E4m3Elements"
                                                                       : "E5m2Elements",
                                          operand(q.scale_role) == DataType::fp8_e8m0 ? "E8m0Stored" : "E4m3Stored", q.block,
-                                         c_.roles[static_cast<std::size_t>(q.scale_role)].is_interleaved);
+                                         c_.roles[static_cast<std::size_t>(q.scale_role)].is_interleaved,
+                                         c_.grouping.axis != chain::GroupedAxis::none);
     const int slot = slot_in(plan_.aux, q.role), scales = slot_in(plan_.aux, q.scale_role);
     std::string value = fmt::format("v{}", q.value);
     if (is_int(q.value)) {

@@ -72,7 +72,8 @@ class Sm90Launcher final : public recipe::Launcher {
       const cuda::CurrentContext here(driver_, context_.handle());
       faults_ = std::make_unique<cuda::HostWords>(driver_, context_.handle());
     }
-    if (!epilogue_.reductions.empty()) scratch_ = std::make_unique<ScratchPool>(driver_, context_.handle());
+    if (!epilogue_.reductions.empty() || map_bytes(config_) > 0)
+      scratch_ = std::make_unique<ScratchPool>(driver_, context_.handle());
     for (int i = 0; i < roles_.a_count; ++i) loaded_[loaded_count_++] = roles_.a[static_cast<std::size_t>(i)];
     for (int i = 0; i < roles_.b_count; ++i) loaded_[loaded_count_++] = roles_.b[static_cast<std::size_t>(i)];
     if (roles_.d >= 0) loaded_[loaded_count_++] = roles_.d;
@@ -92,7 +93,7 @@ class Sm90Launcher final : public recipe::Launcher {
     };
     for (int i = 0; i < roles_.a_count; ++i) moves(config_.a_path == Path::tma, static_cast<std::size_t>(i) * kMap, i);
     for (int i = 0; i < roles_.b_count; ++i)
-      moves(config_.b_path == Path::tma, static_cast<std::size_t>(2 + i) * kMap, roles_.a_count + i);
+      moves(config_.b_path == Path::tma && !config_.by_address, static_cast<std::size_t>(2 + i) * kMap, roles_.a_count + i);
     const int d = roles_.a_count + roles_.b_count;
     const int staged = roles_.d >= 0 ? d + 1 : d;
     for (std::size_t i = 0; i < 3; ++i) {
@@ -224,13 +225,15 @@ class Sm90Launcher final : public recipe::Launcher {
     Problem p = problem_of(roles_, views, input_bytes(config_), bytes_of(config_.output));
     ParameterBlock& block = *new (memory) ParameterBlock(make_block(config_, p, raster_group_));
     if (block.tiles == 0) return cuda::CUDA_SUCCESS;  // reductions of nothing: no operand is looked at
+    const int output = roles_.d >= 0                    ? roles_.d
+                       : !epilogue_.run_outputs.empty() ? epilogue_.run_outputs[0]
+                       : !epilogue_.reductions.empty()  ? epilogue_.reductions[0].role
+                                                        : chain_.quantised[0].role;
+    const auto anywhere = reinterpret_cast<std::uint64_t>(views[output].data) & ~std::uint64_t{15};
+    if (roles_.has_experts && (config_.by_address || views[roles_.b[0]].extent[0] == 0))
+      for (Matrix& b : p.b) b.address = anywhere;  // blocks put addresses in; without experts nothing goes by it
     if (p.k == 0) {
       p.k = 1;
-      const int output = roles_.d >= 0                    ? roles_.d
-                         : !epilogue_.run_outputs.empty() ? epilogue_.run_outputs[0]
-                         : !epilogue_.reductions.empty()  ? epilogue_.reductions[0].role
-                                                          : chain_.quantised[0].role;
-      const auto anywhere = reinterpret_cast<std::uint64_t>(views[output].data) & ~std::uint64_t{15};
       p.a.fill(config_.a_major == Major::k ? Matrix{anywhere, 64, 1, 64} : Matrix{anywhere, 1, 64, 64});
       p.b.fill(config_.b_major == Major::k ? Matrix{anywhere, 64, 1, 64} : Matrix{anywhere, 1, 64, 64});
     }
@@ -297,7 +300,7 @@ class Sm90Launcher final : public recipe::Launcher {
   }
 
   ScratchNeed need_for(const std::int64_t (&live)[recipe::kSymbols]) const noexcept {
-    return scratch_ ? scratch_need(config_, epilogue_.reductions, live) : ScratchNeed{};
+    return scratch_ ? scratch_need(config_, epilogue_.reductions, live, sm_count_) : ScratchNeed{};
   }
 
   /// Where the offsets lie, and how many there are.
@@ -317,7 +320,7 @@ class Sm90Launcher final : public recipe::Launcher {
     block.top_k = static_cast<std::int32_t>(chain_.grouping.top_k);
     block.tokens =
         config_.scatters ? block.m / block.top_k : static_cast<std::int32_t>(b.live[static_cast<std::size_t>(chain::Symbol::t)]);
-    block.experts = static_cast<std::int32_t>(std::max<std::int64_t>(1, b.live[static_cast<std::size_t>(chain::Symbol::e)]));
+    block.experts = static_cast<std::int32_t>(b.live[static_cast<std::size_t>(chain::Symbol::e)]);
   }
 
   /// Puts the epilogue's arguments behind the block, or of them only what can be new, and launches from there.
@@ -330,6 +333,7 @@ class Sm90Launcher final : public recipe::Launcher {
     Scratch scratch;
     if (scratch_)
       if (const cuda::CUresult code = scratch_->find(launch.hStream, need, scratch); code != cuda::CUDA_SUCCESS) return code;
+    if (config_.by_address) block_in(memory).maps = scratch.partials;
     if (has_arguments)
       write_addresses(epilogue_, chain_, b, need, scratch, memory + kEpilogueOffset);
     else
@@ -393,7 +397,7 @@ recipe::Requirements requirements_of(const chain::FusionChain& chain, bool is_ex
   };
   for (int i = 0; i < roles.a_count; ++i)
     ask(roles.a[static_cast<std::size_t>(i)], config.a_path, config.a_major == Major::k && !config.a_turned, stored_a(config));
-  for (int i = 0; i < roles.b_count; ++i)
+  for (int i = 0; i < (roles.by_address ? 0 : roles.b_count); ++i)
     ask(roles.b[static_cast<std::size_t>(i)], config.b_path, config.b_major == Major::k && !config.b_turned, stored_b(config));
   // Rows and columns as the caller has them. An exchanged D that the copy engine does not take goes by single elements, and is
   // asked for what the other plans ask, so that all of a chain take the same calls.

@@ -41,7 +41,8 @@ struct ViewBlock {
 ///      960     64  views of B                               1152     4  k_first: beyond all k when K = 0
 ///     1024     32  view of D                                1156     4  stage_bytes: that maps bring into a stage
 ///     1160    24  of groups: offsets, their stride, faults   1184    20  groups, experts, tiles_n, tokens, top_k
-///     1208    32  indices and slots, their strides          1280        epilogue arguments
+///     1208    32  indices and slots, their strides          1240     8  maps of weights by address
+///     1280        epilogue arguments
 struct alignas(64) ParameterBlock {
   cuda::CUtensorMap a[2]{}, b[2]{}, d{}, d_half{}, d_quarter{};
   ViewBlock a_view[2], b_view[2], d_view;
@@ -60,7 +61,8 @@ struct alignas(64) ParameterBlock {
   std::int32_t tokens = 0, top_k = 1;
   std::uint64_t indices = 0, slots = 0;
   std::int64_t index_stride = 0, slot_stride = 0;
-  std::int32_t unused[10] = {};
+  std::uint64_t maps = 0;
+  std::int32_t unused[8] = {};
 };
 inline constexpr std::size_t kEpilogueOffset = 1280;
 
@@ -70,7 +72,7 @@ static_assert(offsetof(ParameterBlock, a_view) == 896 && offsetof(ParameterBlock
 static_assert(offsetof(ParameterBlock, m) == 1056 && offsetof(ParameterBlock, k_blocks) == 1072);
 static_assert(offsetof(ParameterBlock, tiles) == 1096 && offsetof(ParameterBlock, tiles_of_batch) == 1104);
 static_assert(offsetof(ParameterBlock, offsets) == 1160 && offsetof(ParameterBlock, groups) == 1184);
-static_assert(offsetof(ParameterBlock, indices) == 1208);
+static_assert(offsetof(ParameterBlock, indices) == 1208 && offsetof(ParameterBlock, maps) == 1240);
 static_assert(sizeof(ParameterBlock) == kEpilogueOffset && alignof(ParameterBlock) == 64);
 
 }  // namespace verglas::sm90

@@ -34,6 +34,10 @@ ProductRoles product_roles(const chain::FusionChain& c) noexcept {
   if (!c.stores.empty()) r.d = c.stores[0].role;
   for (const chain::MatrixInput& in : c.inputs) {
     const bool is_a = c.roles[static_cast<std::size_t>(in.role)].kind == chain::RoleKind::a;
+    if (in.table >= 0) {
+      r.by_address = true;
+      r.tables[static_cast<std::size_t>(r.b_count)] = c.tables[static_cast<std::size_t>(in.table)];
+    }
     (is_a ? r.a : r.b)[static_cast<std::size_t>(is_a ? r.a_count++ : r.b_count++)] = in.role;
   }
   return r;
@@ -49,7 +53,7 @@ Problem problem_of(const ProductRoles& r, const recipe::RoleView* views, int inp
     p.d = matrix_of(d, output_bytes);
   } else {
     p.m = r.row_list >= 0 ? std::max(views[r.row_list].extent[0], views[r.row_list].extent[1]) : views[r.a[0]].extent[1];
-    p.n = views[r.b[0]].extent[1];
+    p.n = r.by_address ? r.tables[0].extent[0] : views[r.b[0]].extent[1];
     const auto batch = [&](int role) {
       if (views[role].extent[0] != 1) p.batches = views[role].extent[0];
     };
@@ -62,7 +66,17 @@ Problem problem_of(const ProductRoles& r, const recipe::RoleView* views, int inp
       p.experts = std::max<std::int64_t>({p.experts, 1, views[r.b[static_cast<std::size_t>(i)]].extent[0]});
   p.k = views[r.a[0]].extent[2];
   for (std::size_t i = 0; i < static_cast<std::size_t>(r.a_count); ++i) p.a[i] = matrix_of(views[r.a[i]], input_bytes);
-  for (std::size_t i = 0; i < static_cast<std::size_t>(r.b_count); ++i) p.b[i] = matrix_of(views[r.b[i]], input_bytes);
+  p.by_address = r.by_address;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(r.b_count); ++i) {
+    const recipe::RoleView& v = views[r.b[i]];
+    if (!r.by_address) {
+      p.b[i] = matrix_of(v, input_bytes);
+      continue;
+    }
+    const chain::PointerTable& t = r.tables[i];
+    p.b[i] = matrix_of({v.data, {1, t.extent[0], t.extent[1]}, {0, t.stride[0], t.stride[1]}, 0}, input_bytes);
+    p.b[i].batch_stride = v.extent[0] > 1 ? v.stride[0] : 0;
+  }
   return p;
 }
 

@@ -13,6 +13,8 @@ struct ProductRoles {
   int a_count = 0, b_count = 0, d = -1;
   int row_list = -1;         ///< says how many rows there are, where those of a are tokens
   bool has_experts = false;  ///< b has a matrix for each expert, and no batches
+  bool by_address = false;   ///< roles of b are tables of addresses
+  std::array<chain::PointerTable, 2> tables{};
 };
 ProductRoles product_roles(const chain::FusionChain& chain) noexcept;
 

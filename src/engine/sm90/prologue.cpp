@@ -99,7 +99,10 @@ std::string scales_text(const FusionChain& c, int side, EpiloguePlan& plan) {
     if (in.scale_role >= 0)
       load = fmt::format("load_scales<{}>(arguments.aux[{}], row, first, p.{}_batch_step[{}] != 0 ? batch : 0, p.{}, blocks)",
                          c.roles[static_cast<std::size_t>(in.scale_role)].is_interleaved, slot_in(plan.aux, in.scale_role),
-                         letter, i, side == 0 ? 'm' : 'n');
+                         letter, i,
+                         side == 1                            ? "n"
+                         : c.grouping.mode == MoeMode::gather ? "tokens"
+                                                              : "m");
     cases += fmt::format("    if (i == {}) return {};\n", i++, load);
   }
   return fmt::format(
@@ -138,7 +141,8 @@ const MatrixInput& first_input(const FusionChain& c, int side) noexcept {
 }
 
 DataType stored_type(const FusionChain& c, const MatrixInput& in) noexcept {
-  return c.operands[static_cast<std::size_t>(role_of(c, in).operand)].dtype;
+  return in.table >= 0 ? c.tables[static_cast<std::size_t>(in.table)].dtype
+                       : c.operands[static_cast<std::size_t>(role_of(c, in).operand)].dtype;
 }
 
 namespace {
@@ -200,13 +204,13 @@ std::optional<Decline> fault_of_scales(const FusionChain& c) {
   };
   for (const chain::Quantise& q : c.quantised) {
     if (q.along_m) return fault(q.scale_role, " holds scales of blocks along M");
-    if (c.grouping.axis != chain::GroupedAxis::none) return fault(q.scale_role, " holds scales of blocks of groups");
   }
   if (!has_scales(c)) return std::nullopt;
   for (const MatrixInput& in : c.inputs) {
     if (in.scale_role >= 0 && in.dtype == DataType::fp16) return fault(in.role, " is rounded to fp16 with its scales");
     if (scales_sums(c)) continue;
-    if (c.grouping.axis != chain::GroupedAxis::none) return fault(in.role, " is decoded, and of a grouped product");
+    if (c.grouping.mode == MoeMode::gather && role_of(c, in).kind == chain::RoleKind::a && is_decoded_narrow(c, in))
+      return fault(in.role, " is decoded, and its rows are gathered");
     if (multiplied_type(c, in) != DataType::bf16)
       return fault(in.role, " is " + std::string(name_of(in.dtype)) + " beside what is decoded to bf16");
     // Matrices of a side are decoded by one way.

@@ -12,7 +12,8 @@ std::uint64_t ceil_div(std::int64_t x, int y) { return static_cast<std::uint64_t
 
 }  // namespace
 
-ScratchNeed scratch_need(const KernelConfig& c, std::span<const chain::Reduction> reductions, const std::int64_t* live) noexcept {
+ScratchNeed scratch_need(const KernelConfig& c, std::span<const chain::Reduction> reductions, const std::int64_t* live,
+                         int blocks) noexcept {
   using chain::Symbol;
   const auto extent = [live](Symbol s) { return live[static_cast<std::size_t>(s)]; };
   const int shares = c.schedule == Schedule::pingpong ? 1 : c.consumers;
@@ -24,6 +25,7 @@ ScratchNeed scratch_need(const KernelConfig& c, std::span<const chain::Reduction
       (ceil_div(extent(Symbol::m), c.block_m) + static_cast<std::uint64_t>(more)) * static_cast<std::uint64_t>(shares),
       ceil_div(extent(Symbol::n), c.block_n)};
   ScratchNeed need;
+  need.partials = static_cast<std::uint64_t>(blocks) * static_cast<std::uint64_t>(map_bytes(c));
   for (std::size_t j = 0; j < reductions.size(); ++j) {
     const chain::Reduction& r = reductions[j];
     const std::uint64_t length = static_cast<std::uint64_t>(!r.reduces[1] ? c.block_m / shares : r.reduces[2] ? 1 : c.block_n);

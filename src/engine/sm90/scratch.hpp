@@ -19,9 +19,9 @@ struct ScratchNeed {
   std::array<Part, kMaxReductions> reduction{};
   std::uint64_t partials = 0, counters = 0;
 };
-/// `live`: extents by Symbol. At most kMaxReductions.
-ScratchNeed scratch_need(const KernelConfig& config, std::span<const chain::Reduction> reductions,
-                         const std::int64_t* live) noexcept;
+/// `live`: extents by Symbol. At most kMaxReductions. What is partial begins with the maps that `blocks` make for themselves.
+ScratchNeed scratch_need(const KernelConfig& config, std::span<const chain::Reduction> reductions, const std::int64_t* live,
+                         int blocks) noexcept;
 
 /// Device memory of one stream: partial results, whose content never matters, and counters, which every launch leaves at zero.
 struct Scratch {

@@ -72,6 +72,7 @@ std::string constants_text(const KernelConfig& c) {
   add("bool", "OFFSETS_WIDE", c.wide_offsets);
   add("bool", "OFFSETS_END", c.offsets_are_ends);
   add("bool", "ZERO_FILL", c.zero_fill);
+  add("bool", "B_BY_ADDRESS", c.by_address);
   add("int", "PRODUCER_REGISTERS", producer_registers(c));
   add("int", "CONSUMER_REGISTERS", consumer_registers(c));
   for (const auto& [name, which] : {std::pair{"gemm_a", c.gemm_a}, {"gemm_b", c.gemm_b}})

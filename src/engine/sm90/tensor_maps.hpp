@@ -24,7 +24,8 @@ struct Problem {
   Matrix d;
   std::int64_t tokens = 0;   ///< rows of each a, where they are gathered
   std::int64_t experts = 0;  ///< matrices of each b, where groups choose among them and not batches; 0: as many as batches
-  std::int64_t batches_of_b() const noexcept { return experts > 0 ? experts : batches; }
+  bool by_address = false;   ///< each of these lies where a table says: address and batch_stride of b are those of the table
+  std::int64_t batches_of_b() const noexcept { return by_address ? 1 : experts > 0 ? experts : batches; }
 };
 
 /// What cuTensorMapEncodeTiled is asked for. Inner dimension first; strides in bytes, of dimensions 1 and 2. No interleave,

@@ -24,6 +24,27 @@ VG_DEVICE int joined_before(int x, int identity, int* totals, Join join) {
   return lane == 0 ? before : join(before, own);
 }
 
+/// Of an expert, from a table that lies where the view says.
+VG_DEVICE uint64 address_of_weights(const View& table, int expert) {
+  return static_cast<const uint64*>(table.address)[expert * table.batch_stride];
+}
+/// There is no expert, or its address is none that weights can be loaded from.
+template <class C>
+VG_DEVICE bool lacks_weights(const Parameters& p, int group) {
+  if (C::DEPTH_GROUPS) return false;
+  if (p.experts == 0) return true;
+  bool lacks = false;
+  if constexpr (C::B_BY_ADDRESS) {
+    constexpr uint64 UNIT = C::B_PIECE == 0 ? 16 : C::B_PIECE;
+#pragma unroll
+    for (int i = 0; i < C::B_COUNT; ++i) {
+      const uint64 address = address_of_weights(p.b_view[i], group % p.experts);
+      lacks = lacks || address == 0 || address % UNIT != 0;
+    }
+  }
+  return lacks;
+}
+
 /// What memory says of the groups, in shared memory: the first row of each, behind them the end of the last; and the tiles before
 /// each, behind them all tiles.
 template <class C>
@@ -68,7 +89,12 @@ struct GroupTable {
     int tiles[OWN], sum = 0;
 #pragma unroll
     for (int i = 0; i < OWN; ++i) {
-      const int g = first + i, rows = g < p.groups ? begin[g + 1] - begin[g] : 0;
+      const int g = first + i;
+      int rows = g < p.groups ? begin[g + 1] - begin[g] : 0;
+      if (rows != 0 && lacks_weights<C>(p, g)) {
+        rows = 0;
+        if (blockIdx.x == 0) static_cast<volatile uint32*>(p.faults)[3] = 1;
+      }
       tiles[i] = !C::DEPTH_GROUPS                                 ? (rows + C::BLOCK_M - 1) / C::BLOCK_M * p.tiles_n
                  : g >= p.groups || (C::ACCUMULATES && rows == 0) ? 0  // nothing is added to what is there
                                                                   : static_cast<int>(p.tiles_of_batch.value);

@@ -36,6 +36,7 @@ struct alignas(64) Parameters {
   int tokens, top_k;           // rows of A that are gathered; places of a token
   const int *indices, *slots;  // of rows; what the flavor does not read means nothing
   int64 index_stride, slot_stride;
+  TensorMap* maps;  // memory of this launch, where each block makes those of weights by address
 };
 
 static_assert(sizeof(TensorMap) == 128 && sizeof(View) == 32 && sizeof(Divisor) == 12);

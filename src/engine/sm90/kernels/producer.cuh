@@ -1,7 +1,7 @@
 #pragma once
 #include "decode.cuh"
-#include "group_scheduler.cuh"
 #include "load.cuh"
+#include "weights.cuh"
 
 namespace vg {
 
@@ -24,12 +24,17 @@ class ScaleLoader {
 
  public:
   template <class Prologues>
-  VG_DEVICE void read(const Prologues& prologues, const Parameters& p, const Tile& tile, int k_block) {
+  VG_DEVICE void read(const Prologues& prologues, const Parameters& p, const Tile& tile, int k_block, uint32 gathered) {
     const int thread = static_cast<int>(threadIdx.x), blocks = (p.k + 31) / 32;
-    const int m = tile.row, n = tile.n * C::BLOCK_N;
+    const int n = tile.n * C::BLOCK_N;
 #pragma unroll
-    for (int i = 0; i < C::A_COUNT * A_WORDS; ++i)
-      a_[i] = prologues.scales_a(i / A_WORDS, m + i % A_WORDS * 128 + thread, 4 * k_block, tile.a_batch, blocks, p);
+    for (int i = 0; i < C::A_COUNT * A_WORDS; ++i) {
+      const int line = i % A_WORDS * 128 + thread;
+      const int row = !C::GATHERS          ? tile.row + line
+                      : line >= C::BLOCK_M ? -1
+                                           : static_cast<int>(__float_as_uint(load_float(gathered + 4 * line)));
+      a_[i] = prologues.scales_a(i / A_WORDS, row, 4 * k_block, tile.a_batch, blocks, p);
+    }
 #pragma unroll
     for (int i = 0; i < C::B_COUNT * B_WORDS; ++i)
       b_[i] = prologues.scales_b(i / B_WORDS, n + i % B_WORDS * 128 + thread, 4 * k_block, tile.b_batch, blocks, p);
@@ -77,6 +82,7 @@ VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint8* m
   if (C::PROGRAMMATIC) wait_for_previous_kernel();
   const Prologues prologues(arguments);
   Tiles<C> tiles(p, memory);
+  Weights<C> weights(p, memory);
   const uint32 step = gridDim.x / C::SPLIT, count = tiles.count();
   const int first_block = C::SPLIT == 1 ? 0 : static_cast<int>(cluster_rank()) * p.k_blocks;
   [[maybe_unused]] typename LoaderOf<L::A_COPIED && C::A_DECODED == 0, C, PrologueA, L::A_LINES, C::A_K_MAJOR, C::A_TURNED,
@@ -100,9 +106,11 @@ VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint8* m
     };
     const auto b_source = [&](int i, int k_block) {
       const bool in = k_block < tile.k_blocks;
-      return Source{p.b_view[i], n, first + k_block * L::BLOCK_K, tile.b_batch, in ? p.n : 0, in ? tile.k_end : 0};
+      return Source{weights.view(i),    n, first + k_block * L::BLOCK_K, C::B_BY_ADDRESS ? 0 : tile.b_batch, in ? p.n : 0,
+                    in ? tile.k_end : 0};
     };
     if (C::PROGRAMMATIC && t + step >= count) let_next_kernel_start();
+    if (L::B_COPIED || leader || !(L::ANY_COPIED || C::SCALED)) weights.begin(tile);
     if constexpr (C::GATHERS) find_gathered<C>(p, tile, smem + L::GATHERED);
     int slot = 0;
     const auto fetch = [&](int to, int k_block) {
@@ -130,14 +138,16 @@ VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint8* m
       const uint32 full = L::full(smem, ring.stage), a = smem + ring.stage * L::STAGE_BYTES, b = a + L::ALL_A_BYTES;
       const int k = first + k_block * L::BLOCK_K;
       [[maybe_unused]] ScaleLoader<C> scales;
-      if constexpr (C::SCALED) scales.read(prologues, p, tile, first_block + k_block);
+      if constexpr (C::SCALED) scales.read(prologues, p, tile, first_block + k_block, smem + L::GATHERED);
       barrier_wait(L::empty(smem, ring.stage), ring.phase ^ 1);
       if (L::ANY_TMA && (leader || !(L::ANY_COPIED || C::SCALED))) {
         barrier_arrive_expect(full, static_cast<uint32>(p.stage_bytes));
         for (int i = 0; i < (L::A_COPIED ? 0 : C::A_COUNT); ++i)
           load_by_map<C, L::A_LINES, C::A_K_MAJOR>(a + i * L::A_BYTES, &p.a[i], full, m, k, tile.a_batch * p.a_batch_step[i]);
         for (int i = 0; i < (L::B_COPIED ? 0 : C::B_COUNT); ++i)
-          load_by_map<C, L::B_LINES, C::B_K_MAJOR>(b + i * L::B_BYTES, &p.b[i], full, n, k, tile.b_batch * p.b_batch_step[i]);
+          load_by_map<C, L::B_LINES, C::B_K_MAJOR>(b + i * L::B_BYTES, weights.map(i), full, n, k,
+                                                   tile.b_batch * p.b_batch_step[i]);
+        if (k_block == 0) weights.prepare(t + step);
       }
       if constexpr (L::ANY_COPIED || C::SCALED) {
         if constexpr (L::A_COPIED && C::A_DECODED == 0) {

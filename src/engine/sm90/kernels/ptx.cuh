@@ -96,6 +96,14 @@ VG_DEVICE void store_remote(uint32 to, uint32 barrier, uint32 a, uint32 b, uint3
 // ---- bulk tensor copies ------------------------------------------------------------------------------------------------
 
 VG_DEVICE void prefetch_map(const TensorMap* map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
+// A map that a kernel makes in memory: written, released, acquired by whoever goes by it.
+VG_DEVICE void replace_address(TensorMap* map, uint64 address) {
+  asm volatile("tensormap.replace.tile.global_address.global.b1024.b64 [%0], %1;" ::"l"(map), "l"(address) : "memory");
+}
+VG_DEVICE void release_maps() { asm volatile("fence.proxy.tensormap::generic.release.gpu;" ::: "memory"); }
+VG_DEVICE void acquire_map(const TensorMap* map) {
+  asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
+}
 /// Box at (x, y, z), inner coordinate first. What lies outside the tensor arrives as zeros and counts as delivered.
 VG_DEVICE void tma_load(uint32 to, const TensorMap* map, uint32 barrier, int x, int y, int z) {
   asm volatile(

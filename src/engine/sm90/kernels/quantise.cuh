@@ -59,8 +59,9 @@ VG_DEVICE void gather_in_quad(const uint32 (&item)[4], uint32& low, uint32& high
   high = lane < 2 ? far_pair : near_pair;
 }
 
-/// One quantised output, by blocks along N. BLOCK is 16, a unit, or 32, two.
-template <class Elements, class Stored, int BLOCK, bool INTERLEAVED>
+/// One quantised output, by blocks along N. BLOCK is 16, a unit, or 32, two. OF_GROUPS: rows end where Position says, else with
+/// D.
+template <class Elements, class Stored, int BLOCK, bool INTERLEAVED, bool OF_GROUPS = false>
 struct Quantiser {
   float held[BLOCK == 32 ? 8 : 1];  // the first unit of a block
 
@@ -108,8 +109,8 @@ struct Quantiser {
       largest = larger(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
       const uint32 stored = Stored::of(largest / Elements::LARGEST);
       const float scale = Stored::held(stored), factor = scale == 0.0f ? 0.0f : 1.0f / scale;
-      const int row = at.row + 8 * down;
-      if (quad == 0 && row < p.m) store_u8(scale_at(scales, row, col / BLOCK, at.batch, p), stored);
+      const int row = at.row + at.down * down;
+      if (quad == 0 && row < end_of(p, at)) store_u8(scale_at(scales, row, col / BLOCK, at.batch, p), stored);
 #pragma unroll
       for (int i = 0; i < VALUES; i += 2) item[down][i / 2] = Elements::pack(value(i) * factor, value(i + 1) * factor);
     }
@@ -118,21 +119,23 @@ struct Quantiser {
 #pragma unroll
       for (int down = 0; down < 2; ++down) {
         gather_in_quad(item[down], low, high);
-        store(data, p, at.batch, at.row + 8 * down, col + 8 * quad, low, high);
+        store(data, p, at, at.row + at.down * down, col + 8 * quad, low, high);
       }
     } else {
       const uint32 all[4] = {item[0][0], item[0][1], item[1][0], item[1][1]};
       gather_in_quad(all, low, high);
-      store(data, p, at.batch, at.row + 8 * (quad / 2), col + 8 * (quad % 2), low, high);
+      store(data, p, at, at.row + at.down * (quad / 2), col + 8 * (quad % 2), low, high);
     }
   }
 
  private:
+  VG_DEVICE static int end_of(const Parameters& p, const Position& at) { return OF_GROUPS ? at.end : p.m; }
   /// Eight elements of a row, two in 16 bits.
-  VG_DEVICE static void store(const Aux& data, const Parameters& p, int batch, int row, int col, uint32 low, uint32 high) {
-    if (row >= p.m) return;
+  VG_DEVICE static void store(const Aux& data, const Parameters& p, const Position& at, int row, int col, uint32 low,
+                              uint32 high) {
+    if (row >= end_of(p, at)) return;
     asm volatile("" : "+r"(row), "+r"(col));  // addresses are formed here and not for the whole tile ahead
-    const int64 element = batch * data.batch_stride + row * data.row_stride + col * data.col_stride;
+    const int64 element = at.batch * data.batch_stride + row * data.row_stride + col * data.col_stride;
     char* to = static_cast<char*>(const_cast<void*>(data.address)) + element * Elements::BITS / 8;
     if constexpr (Elements::BITS == 4) {
       const uint32 word = __byte_perm(low, high, 0x6420);

@@ -18,11 +18,11 @@ VG_DEVICE int64 place_of_scales(const Aux& scales, int row, int first, int batch
 }
 
 /// The bytes of four blocks of one row of a matrix, from block `first` on, a multiple of 4; 1.0 where there is no such row or
-/// block, since the data there are zeros. Padding is not looked at.
+/// block, since the data there are zeros, or nobody's. Padding is not looked at.
 template <bool INTERLEAVED>
 VG_DEVICE uint32 load_scales(const Aux& scales, int row, int first, int batch, int rows, int blocks) {
   constexpr uint32 ONES = 0x7f7f7f7fu;
-  if (row >= rows || first >= blocks) return ONES;
+  if (static_cast<uint32>(row) >= static_cast<uint32>(rows) || first >= blocks) return ONES;
   const char* from =
       static_cast<const char*>(scales.address) + place_of_scales<INTERLEAVED>(scales, row, first, batch, rows, blocks);
   const int64 step = INTERLEAVED ? 1 : scales.col_stride;

@@ -29,10 +29,11 @@ class Sm90GroupedLaunch : public ::testing::Test {
     nvrtc.set_parameter_bytes(static_cast<int>(sizeof(ParameterBlock)));
   }
 
-  static CompiledPlan plan() {
+  static CompiledPlan plan(bool by_address = false) {
     Graph g;
     const Tensor x = g.tensor({.name = "x", .dim = {1, kRows, kK}, .stride = {kRows * kK, kK, 1}});
-    const Tensor w = g.tensor({.name = "w", .dim = {kExperts, kK, kN}, .stride = {kK * kN, 1, kK}});
+    Tensor w = g.tensor({.name = "w", .dim = {kExperts, kK, kN}, .stride = {kK * kN, 1, kK}});
+    w.set_by_pointers(by_address);
     const Tensor o = g.tensor({.name = "o", .dim = {kGroups}, .stride = {1}, .data_type = DataType::int64});
     g.moe_grouped_matmul(x, w, o).set_output(true);
     const PlanList plans = g.plans({.device = kGpu, .deselect_engines = {"cpu"}});
@@ -74,6 +75,46 @@ TEST_F(Sm90GroupedLaunch, IsOneKernelAndNothingElse) {
     EXPECT_EQ(record_of(block.b[0]).extent(2), experts);
     EXPECT_EQ(record_of(block.d).extent(2), 1);
   }
+}
+
+TEST_F(Sm90GroupedLaunch, WithWeightsByAddressIsOneKernelWithMemoryForMaps) {
+  const CompiledPlan p = plan(true);
+  EXPECT_EQ(p.engine(), "sm90");
+  std::uint64_t maps = 0;
+  for (const std::uintptr_t table : {64, 65, 65}) {
+    std::vector<TensorView> views = buffers();
+    views[1] = TensorView::strided(at(table), DataType::int64, {5}, {3}, kGpu);
+    driver.clear();
+    const Status s = p.execute(views);
+    ASSERT_TRUE(s.ok()) << p.explain(s, views).what();
+    ASSERT_EQ(driver.launches().size(), 1U);
+    EXPECT_TRUE(driver.memsets().empty());
+    EXPECT_TRUE(driver.copies().empty());
+    for (const char* call : {"cuStreamSynchronize", "cuCtxSynchronize", "cuMemsetD8Async"})
+      EXPECT_EQ(driver.count(call), 0) << call;
+    EXPECT_EQ(driver.count("cuMemAlloc"), maps == 0 ? 1 : 0);
+    const auto block = driver.launches()[0].as<ParameterBlock>();
+    EXPECT_EQ(block.b_view[0].address, reinterpret_cast<std::uint64_t>(at(table)));
+    EXPECT_EQ(block.b_view[0].batch_stride, 3);
+    EXPECT_EQ(block.experts, 5);
+    EXPECT_EQ(block.n, kN);
+    EXPECT_NE(block.maps, 0U);
+    EXPECT_TRUE(maps == 0 || maps == block.maps);
+    maps = block.maps;
+    EXPECT_EQ(record_of(block.b[0]).extent(1), kN);
+    EXPECT_EQ(record_of(block.b[0]).extent(2), 1);
+  }
+}
+
+TEST_F(Sm90GroupedLaunch, WithoutExpertsIsLaunchedAllTheSame) {
+  const CompiledPlan p = plan();
+  std::vector<TensorView> views = buffers();
+  views[1] = TensorView::strided(nullptr, DataType::bf16, {0, kK, kN}, {kK * kN, 1, kK}, kGpu);
+  driver.clear();
+  const Status s = p.execute(views);
+  ASSERT_TRUE(s.ok()) << p.explain(s, views).what();
+  ASSERT_EQ(driver.launches().size(), 1U);
+  EXPECT_EQ(driver.launches()[0].as<ParameterBlock>().experts, 0);
 }
 
 TEST_F(Sm90GroupedLaunch, SaysWhereIndicesAndSlotsLie) {

@@ -1,0 +1,126 @@
+#include "support/beside_cpu.hpp"
+
+#include <cstring>
+
+namespace support {
+
+using namespace verglas;
+
+namespace {
+Graph described(const BesideCpu::Describe& describe) {
+  Graph g;
+  describe(g);
+  return g;
+}
+}  // namespace
+
+BesideCpu::BesideCpu(const cuda::DriverTable& driver, const Describe& describe, const Fill& fill, const Options& options)
+    : driver_(driver),
+      reference_(described(describe).compile()),
+      plans_(described(describe).plans({.device = {DeviceType::cuda, 0}, .deselect_engines = {"cpu", "cublaslt"}})) {
+  for (const OperandInfo& info : reference_.operands()) {
+    Operand& o = operands_.emplace_back();
+    o.info = info;
+    std::int64_t count = 1;
+    for (std::size_t i = 0; i < info.dim.size(); ++i) count += (info.dim[i] - 1) * info.stride[i];
+    o.host.assign(static_cast<std::size_t>((count * bits_of(info.dtype) + 7) / 8), std::uint8_t{0xFF});
+    place(o, options.at_edge);
+    if (options.matrix_bytes > 0 && info.roles == "b_addresses") {
+      tables_.push_back(&o);
+      for (std::int64_t e = 0; e < info.dim[0]; ++e) {
+        Operand& m = matrices_.emplace_back();
+        m.info.name = "matrix";
+        m.info.dtype = options.matrix;
+        m.host.assign(options.matrix_bytes, std::uint8_t{0xFF});
+        fill(m.info, m.host);
+        place(m, options.at_edge);
+        upload(m);
+      }
+    } else if (!info.is_output) {
+      fill(info, o.host);
+    }
+    upload(o);
+  }
+  point();
+}
+
+/// So that its last byte is the last of the page.
+void BesideCpu::place(Operand& o, bool at_edge) {
+  if (!at_edge) {
+    o.address = reinterpret_cast<std::uint64_t>(o.buffer.emplace(driver_, o.host.size(), 0xFF).data());
+    return;
+  }
+  o.edge.emplace(driver_, o.host.size()).fill(0xFF);
+  o.address = o.edge->end() - o.host.size();
+}
+void BesideCpu::upload(const Operand& o) const {
+  cuda::check(driver_, driver_.cuMemcpyHtoD(o.address, o.host.data(), o.host.size()), "cuMemcpyHtoD", "an operand");
+}
+std::vector<std::uint8_t> BesideCpu::download(const Operand& o) const {
+  std::vector<std::uint8_t> bytes(o.host.size());
+  cuda::check(driver_, driver_.cuMemcpyDtoH(bytes.data(), o.address, bytes.size()), "cuMemcpyDtoH", "an operand");
+  return bytes;
+}
+
+void BesideCpu::set(const std::string& name, const std::vector<std::uint8_t>& bytes) {
+  for (Operand& o : operands_)
+    if (o.info.name == name) {
+      o.host = bytes;
+      upload(o);
+    }
+}
+void BesideCpu::turn_table() {
+  ++turned_;
+  point();
+}
+/// Experts get matrices in their order, from the one on at which the table is turned.
+void BesideCpu::point() {
+  std::vector<Operand*> all;
+  for (Operand& m : matrices_) all.push_back(&m);
+  std::size_t first = 0;
+  for (Operand* table : tables_) {
+    const std::size_t count = table->host.size() / 8;
+    std::vector<std::uint64_t> on_host(count), on_device(count);
+    for (std::size_t e = 0; e < count; ++e) {
+      const Operand& m = *all[first + (e + turned_) % count];
+      on_host[e] = reinterpret_cast<std::uint64_t>(m.host.data());
+      on_device[e] = m.address;
+    }
+    first += count;
+    std::memcpy(table->host.data(), on_host.data(), 8 * count);
+    cuda::check(driver_, driver_.cuMemcpyHtoD(table->address, on_device.data(), 8 * count), "cuMemcpyHtoD", "a table");
+  }
+}
+
+void BesideCpu::prepare() {
+  std::vector<void*> call;
+  for (Operand& o : operands_) {
+    if (o.info.is_output) {
+      o.host.assign(o.host.size(), std::uint8_t{0xFF});
+      upload(o);
+    }
+    call.push_back(o.host.data());
+  }
+  const Status status = reference_.execute(call);
+  ASSERT_TRUE(status.ok()) << "the CPU engine";
+}
+std::vector<void*> BesideCpu::call() const {
+  std::vector<void*> addresses;
+  for (const Operand& o : operands_) addresses.push_back(reinterpret_cast<void*>(o.address));
+  return addresses;
+}
+
+void BesideCpu::compare(const std::string& who) const {
+  ASSERT_EQ(driver_.cuCtxSynchronize(), cuda::CUDA_SUCCESS) << who;
+  for (const Operand& o : operands_) {
+    if (!o.info.is_output) continue;
+    const std::vector<std::uint8_t> bytes = download(o);
+    std::size_t wrong = 0, first = 0;
+    for (std::size_t i = 0; i < bytes.size(); ++i)
+      if (bytes[i] != o.host[i] && wrong++ == 0) first = i;
+    EXPECT_EQ(wrong, 0U) << who << ", '" << o.info.name << "' first at " << first << " of " << bytes.size();
+    EXPECT_EQ(o.buffer ? o.buffer->touched_guard_bytes() : 0, 0) << o.info.name;
+  }
+}
+
+}  // namespace support
