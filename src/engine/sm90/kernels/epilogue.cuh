@@ -54,7 +54,9 @@ class Drain {
     epilogue.begin(piece);
     if constexpr (!C::HAS_D) {
       consumer_sync(consumer_);
-      each_chunk(epilogue, [&](int i, int c) { fill(0, 0, acc, epilogue, piece, i, c); });
+      each_chunk(epilogue, [&](int i, int c) {
+        if (has_rows(piece, i)) fill(0, 0, acc, epilogue, piece, i, c);
+      });
     } else if constexpr (WHOLE_TILE) {
       reuse<0>();
       each_chunk(epilogue, [&](int i, int c) {
@@ -72,6 +74,7 @@ class Drain {
       if (leader()) bulk_commit();
     } else {
       each_chunk(epilogue, [&](int i, int c) {
+        if (!has_rows(piece, i)) return;
         const int chunk = i * L::CHUNKS + c, free = chunk - 1 - BUSY;
         if (leader()) {
           bulk_wait_read<BUSY>();
@@ -100,6 +103,10 @@ class Drain {
 
  private:
   VG_DEVICE static bool leader() { return C::HAS_D && C::D_PIECE == 0 && threadIdx.x % 128 == 0; }
+  /// What nobody reads or writes need not be drained.
+  VG_DEVICE static bool has_rows(const TilePiece& piece, int block) {
+    return C::GROUPS == 0 || C::DEPTH_GROUPS || C::REDUCTIONS > 0 || C::LOADS_TILE || block < piece.blocks;
+  }
   VG_DEVICE static uint32 places(const TilePiece& piece, int block) { return MAPPED ? piece.places + 256 * block : 0; }
   VG_DEVICE static uint32 flags(const TilePiece& piece) { return piece.places + 256 * L::M_BLOCKS; }
   VG_DEVICE int end_of(const TilePiece& piece) const { return C::GROUPS > 0 ? piece.end : p_.m; }

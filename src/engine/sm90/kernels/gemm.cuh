@@ -22,7 +22,7 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
   if (threadIdx.x == 0) {
     if (p.tiles != 0) {  // else nobody made the maps
       for (int i = 0; i < (L::A_COPIED ? 0 : C::A_COUNT); ++i) prefetch_map(&p.a[i]);
-      for (int i = 0; i < (L::B_COPIED ? 0 : C::B_COUNT); ++i) prefetch_map(&p.b[i]);
+      for (int i = 0; i < (L::B_COPIED || C::B_BY_ADDRESS ? 0 : C::B_COUNT); ++i) prefetch_map(&p.b[i]);
       if (C::HAS_D && C::D_PIECE == 0) prefetch_map(&p.d);
     }
     for (int s = 0; s < C::STAGES; ++s) {
@@ -87,6 +87,7 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
                           smem + L::SCRATCH + consumer * L::SCRATCH_BYTES,
                           C::GATHERS || C::SCATTERS ? p.m : tile.end,
                           tile.d_batch,
+                          L::ENDS_EARLY ? (tile.end - tile.row + 63) / 64 - first_row_block : L::M_BLOCKS,
                           C::GATHERS || C::SCATTERS ? smem + L::PLACES + consumer * L::PLACES_BYTES : 0};
     if constexpr (C::GATHERS || C::SCATTERS) find_places<C>(p, piece, tile.end);
     epilogue.load_ahead(piece);
@@ -105,14 +106,22 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
     const auto on_stage = [&](uint32 stage, int k_block) {
       if constexpr (C::DEPTH_GROUPS) tiles.cut(stage, first_row_block, tile.k_end - tile.k - k_block * L::BLOCK_K, consumer);
     };
+    const auto on_issued = [&] {
+      if (C::PINGPONG && threadIdx.x % 32 == 0) barrier_arrive(L::order(smem, consumer ^ 1));
+    };
+    int k_blocks = tile.k_blocks;
+    if (L::ENDS_EARLY && piece.blocks <= 0) {
+      pass_tile<C>(smem, ring, k_blocks, on_block);
+      k_blocks = 0;
+    }
     if constexpr (C::SCALED) {
-      multiply_tile_scaled<C, Wgmma>(acc, smem, ring, tile.k_blocks, first_row_block, on_block);
+      multiply_tile_scaled<C, Wgmma>(acc, smem, ring, k_blocks, first_row_block, on_block);
     } else if constexpr (C::PROMOTED) {
-      multiply_tile_promoted<C, Wgmma>(acc, smem, ring, tile.k_blocks, first_row_block, on_stage, on_block);
+      multiply_tile_promoted<C, Wgmma>(acc, smem, ring, k_blocks, first_row_block, on_stage, on_block);
+    } else if (L::ENDS_EARLY && L::M_BLOCKS > 1 && piece.blocks == 1) {
+      multiply_tile<C, Wgmma, 1>(acc, smem, ring, k_blocks, first_row_block, on_stage, on_block, on_issued);
     } else {
-      multiply_tile<C, Wgmma>(acc, smem, ring, tile.k_blocks, first_row_block, on_stage, on_block, [&] {
-        if (C::PINGPONG && threadIdx.x % 32 == 0) barrier_arrive(L::order(smem, consumer ^ 1));
-      });
+      multiply_tile<C, Wgmma>(acc, smem, ring, k_blocks, first_row_block, on_stage, on_block, on_issued);
     }
     if constexpr (C::PINGPONG) ring.skip(tiles.k_blocks_of(t + step));
     if (!split.join(acc)) continue;

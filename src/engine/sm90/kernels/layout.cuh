@@ -21,6 +21,8 @@ struct Layout {
   static constexpr int LINE = 128;  // bytes; one k-block of a row, or 64 elements along MN
   static constexpr int BLOCK_K = LINE / C::INPUT_BYTES;
   static constexpr int M_BLOCKS = C::BLOCK_M / 64 / (C::PINGPONG ? 1 : C::CONSUMERS);  // wgmma row blocks a consumer holds
+  /// Of the last tile of a group row blocks may be nobody's: they are not multiplied.
+  static constexpr bool ENDS_EARLY = C::GROUPS > 0 && !C::DEPTH_GROUPS && C::BLOCK_M == 128 && (M_BLOCKS == 1 || !C::PROMOTED);
   static constexpr int A_LINES = C::BLOCK_M;
   static constexpr int B_LINES = C::B_K_MAJOR ? C::BLOCK_N : (C::BLOCK_N + 63) / 64 * 64;
   static constexpr int A_BYTES = A_LINES * LINE;  // of one matrix

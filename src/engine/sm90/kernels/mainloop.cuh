@@ -116,8 +116,8 @@ VG_DEVICE void multiply_tile_scaled(float (&acc)[C::GEMMS][Layout<C>::M_BLOCKS][
 ///         row 16w + l/4 + 8(i/2 % 2), column 8(i/4) + 2(l % 4) + i%2
 /// The newest stage stays in flight: stage s is released once the products of stage s + 1 have been issued and those of s are
 /// done. `on_stage` runs when a stage is there, `on_block` when the products of a k-block have been issued, `on_issued` when all
-/// have.
-template <class C, class Wgmma, class OnStage, class OnBlock, class OnIssued>
+/// have. ROWS: row blocks that are multiplied, where those behind belong to nobody.
+template <class C, class Wgmma, int ROWS = Layout<C>::M_BLOCKS, class OnStage, class OnBlock, class OnIssued>
 VG_DEVICE void multiply_tile(typename Wgmma::Accumulator (&acc)[C::GEMMS][Layout<C>::M_BLOCKS][C::BLOCK_N / 2], uint32 smem,
                              Ring<C::STAGES>& ring, int k_blocks, int first_row_block, OnStage on_stage, OnBlock on_block,
                              OnIssued on_issued) {
@@ -136,11 +136,11 @@ VG_DEVICE void multiply_tile(typename Wgmma::Accumulator (&acc)[C::GEMMS][Layout
       const uint64 a_matrix = matrix_descriptor(a, C::A_K_MAJOR ? 16 : 8192, 1024);
       const uint64 b_matrix = matrix_descriptor(b, C::B_K_MAJOR ? 16 : 8192, 1024);
 #pragma unroll
-      for (int i = 0; i < L::M_BLOCKS; ++i) Wgmma::multiply(acc[g][i], a_matrix + i * (8192 >> 4), b_matrix, k_block != 0);
+      for (int i = 0; i < ROWS; ++i) Wgmma::multiply(acc[g][i], a_matrix + i * (8192 >> 4), b_matrix, k_block != 0);
     }
     on_block(k_block);
     if (k_block != 0) {
-      wgmma_wait<C::GEMMS * L::M_BLOCKS>();
+      wgmma_wait<C::GEMMS * ROWS>();
       if (arriving) barrier_arrive(L::empty(smem, previous));
     }
     previous = ring.stage;
@@ -151,9 +151,19 @@ VG_DEVICE void multiply_tile(typename Wgmma::Accumulator (&acc)[C::GEMMS][Layout
 #pragma unroll
   for (int g = 0; g < C::GEMMS; ++g) {
 #pragma unroll
-    for (int i = 0; i < L::M_BLOCKS; ++i) Wgmma::settle(acc[g][i]);
+    for (int i = 0; i < ROWS; ++i) Wgmma::settle(acc[g][i]);
   }
-  if (arriving) barrier_arrive(L::empty(smem, previous));
+  if (arriving && (!L::ENDS_EARLY || k_blocks != 0)) barrier_arrive(L::empty(smem, previous));
+}
+
+/// The stages of a tile of whose rows this consumer has none.
+template <class C, class OnBlock>
+VG_DEVICE void pass_tile(uint32 smem, Ring<C::STAGES>& ring, int k_blocks, OnBlock on_block) {
+  for (int k_block = 0; k_block < k_blocks; ++k_block, ring.next()) {
+    on_block(k_block);
+    barrier_wait(Layout<C>::full(smem, ring.stage), ring.phase);
+    if (threadIdx.x % 32 == 0) barrier_arrive(Layout<C>::empty(smem, ring.stage));
+  }
 }
 
 }  // namespace vg

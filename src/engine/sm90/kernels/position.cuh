@@ -33,6 +33,7 @@ struct TilePiece {
                    // VECTORS x BLOCK_N for operands that vary along n
   int end;         // see Position
   int d_batch;     // of D and what is stored like it, where `batch` is a group
+  int blocks;      // of 64 rows, up to the last row that it may write
   uint32 places;  // shared memory: where each row of the piece lies in D, NO_PLACE where it has none; where the flavor has places
 };
 

@@ -99,7 +99,7 @@ int wrong_loads() {
   for (int batch = 0; batch < 2; ++batch)
     for (unsigned t = 0; t < 128; ++t) {
       threadIdx.x = t;
-      const TilePiece tile{batch, 0, 0, 0, 0, 0, 0, d.m, batch, 0};
+      const TilePiece tile{batch, 0, 0, 0, 0, 0, 0, d.m, batch, 1, 0};
       const auto b = static_cast<std::size_t>(batch);
       if (COLS && !ROWS) row[b][t].load(d.aux, p, tile);
       if (COLS && !ROWS) row[b][t].keep(kWords + static_cast<uint32>(batch) * 4 * kTile);
