@@ -1,158 +1,143 @@
 #!/usr/bin/env python3
-"""Grouped products on a GPU beside torch._grouped_mm and a loop of torch.mm (cuBLASLt), in one run.
+"""Grouped products on a GPU beside torch._grouped_mm (fp8: torch._scaled_grouped_mm), a Triton product of groups and a loop of
+torch.mm (cuBLASLt), in one run.
 
-    bench/gpu/grouped.py BUILD_FOLDER FILE [--only TEXT] [--seconds N] [--rounds N] [--plans N] [--commit C]
+    bench/gpu/grouped.py BUILD_FOLDER FILE [--only TEXT|TEXT…] [--rivals LIST] [--seconds N] [--rounds N] [--plans N] [--commit C]
 
 Method as bench/gpu/measure.py: CUDA graphs, random normal data, operand sets rotated beyond L2, contenders in turn and in
 reverse; steady state and short runs. The groups end where int32 numbers in device memory say so; only the loop knows them on the
-host, and it skips the empty ones. ratio = rival's time / ours."""
+host, and it skips the empty ones. ratio = rival's time / ours. The rival `balanced` is our own plan where all groups are alike,
+of the same work; `dense` our batch of products that a gradient of such groups is; `bf16` our product in bf16."""
 
 from __future__ import annotations
 
-import argparse
-import itertools
-import json
-import subprocess
+import re
+import statistics
 import sys
-import time
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import replace
 
-import graphs
 import torch
+import triton_grouped
 from device import Contender, Device, Failed, capture, compare
+from grouped_cases import CASES, Case, Operands
+from session import Session, parser
 
-FLOP_A_CLOCK = 4096  # of an SM, bf16
-
-
-@dataclass
-class Case:
-    groups: int
-    rows: int
-    k: int
-    n: int
-    skew: str  # even, or zipf: rows of a group fall with its rank
-    gradient: bool = False  # of the weights
-
-    @property
-    def name(self) -> str:
-        of = "gradient of " if self.gradient else ""
-        return f"bf16 {of}{self.groups} groups, {self.rows} rows, K {self.k}, N {self.n}, {self.skew}"
-
-    @property
-    def flop(self) -> float:
-        return 2.0 * self.rows * self.k * self.n
-
-    def ends(self) -> list[int]:
-        weight = [1.0 if self.skew == "even" else 1.0 / (1 + 37 * g % self.groups) for g in range(self.groups)]
-        total, ends, sum_ = sum(weight), [], 0.0
-        for w in weight:
-            sum_ += w
-            ends.append(round(self.rows * sum_ / total))
-        return ends
-
-    def graph(self) -> str:
-        text = graphs.Text("bf16")
-        text.tensor("x", [1, self.rows, self.k], [self.rows * self.k, self.k, 1])
-        text.tensor("ends", [self.groups], [1], "int32")
-        if self.gradient:
-            text.tensor("y", [1, self.rows, self.n], [self.rows * self.n, self.n, 1])
-            text.node("moe_grouped_matmul_bwd", ["x", "y", "ends"], "w", type="bf16", offsets="end")
-            return text.json()
-        text.tensor("w", [self.groups, self.k, self.n], [self.k * self.n, 1, self.k])
-        text.node("moe_grouped_matmul", ["x", "w", "ends"], "y", type="bf16", offsets="end")
-        return text.json()
-
-
-CASES = [
-    Case(8, 8192, 4096, 4096, "even"),
-    Case(64, 8192, 2048, 1408, "even"),
-    Case(128, 65536, 2048, 1536, "even"),
-    Case(256, 1024, 2048, 1408, "even"),
-    Case(8, 8192, 4096, 4096, "zipf"),
-    Case(64, 8192, 2048, 1408, "zipf"),
-    Case(128, 65536, 2048, 1536, "zipf"),
-    Case(8, 8192, 4096, 4096, "even", gradient=True),
-    Case(64, 8192, 2048, 1408, "even", gradient=True),
-    Case(128, 65536, 2048, 1536, "even", gradient=True),
-    Case(128, 65536, 2048, 1536, "zipf", gradient=True),
-]
-
-
-class Operands:
-    def __init__(self, device: Device, case: Case) -> None:
-        self.bytes = 2 * (case.rows * case.k + case.groups * case.k * case.n + case.rows * case.n)
-        count = max(3, min(32, 2 * device.about["l2_bytes"] // self.bytes + 1))
-        options = {"dtype": torch.bfloat16, "device": "cuda"}
-        self.x = [torch.randn(case.rows, case.k, **options) for _ in range(count)]
-        if case.gradient:
-            self.w = [torch.full((case.groups, case.k, case.n), float("nan"), **options) for _ in range(count)]
-            self.y = [torch.randn(case.rows, case.n, **options) for _ in range(count)]
-        else:
-            self.w = [torch.randn(case.groups, case.n, case.k, **options) for _ in range(count)]
-            self.y = [torch.full((case.rows, case.n), float("nan"), **options) for _ in range(count)]
-        self.out = self.w if case.gradient else self.y
-        self.ends = torch.tensor(case.ends(), dtype=torch.int32, device="cuda")
-        self.count = count
+FLOP_A_CLOCK = {"bf16": 4096, "fp8": 8192, "mxfp8": 8192}  # of an SM
+CLOSE = {"bf16": 5e-3, "fp8": 5e-3, "mxfp8": 5e-3}  # norm of the error / norm
+RIVALS = "torch,triton,loop,balanced,dense,bf16"
 
 
 def loop(case: Case, o: Operands):
-    bounds = [0, *case.ends()]
-    spans = [(g, a, b) for g, (a, b) in enumerate(itertools.pairwise(bounds)) if b > a]
+    spans = case.spans()
 
     def launch(i: int) -> None:
         for g, a, b in spans:
             if case.gradient:
                 torch.mm(o.x[i][a:b].mT, o.y[i][a:b], out=o.w[i][g])
-                continue
-            torch.mm(o.x[i][a:b], o.w[i][g].mT, out=o.y[i][a:b])
+            else:
+                torch.mm(o.x[i][a:b], o.w[i][g].mT, out=o.y[i][a:b])
 
     return launch
 
 
-def measure(device: Device, case: Case, plans: int, rounds: int) -> list[dict]:
-    o = Operands(device, case)
-    sets = [{"x": o.x[i], "w": o.w[i], "ends": o.ends, "y": o.y[i]} for i in range(o.count)]
+def of_torch(case: Case, o: Operands):
+    if case.kind == "fp8":
+        return lambda i: torch._scaled_grouped_mm(o.x[i], o.w[i].mT, o.sx, o.sw, offs=o.ends, out_dtype=torch.bfloat16)
+    operands = [(x.mT, y) if case.gradient else (x, w.mT) for x, w, y in zip(o.x, o.w, o.y, strict=True)]
+    return lambda i: torch._grouped_mm(*operands[i], offs=o.ends)
 
-    def ours(index: int) -> Contender:
-        number, about = device.plan(case.graph(), index)
-        launch = device.launcher(number, [[s[operand["name"]] for operand in about["operands"]] for s in sets])
-        return Contender("ours" if index == 0 else f"plan {index}", launch, about["plan"])
 
-    all_ = [ours(0)]
-    reference = loop(case, o)
+def estimate_us(case: Case, o: Operands) -> float:
+    return 3 + 1e6 * max(case.flop / (FLOP_A_CLOCK[case.kind] * 132 * 1.3e9), o.bytes / 4e12)
+
+
+def tile_of(note: str) -> str:
+    """Of a plan, whether it is launched programmatically or not, which changes nothing here."""
+    return re.sub(r"PROGRAMMATIC=\d|, predicted.*", "", note)
+
+
+def triton_contender(device: Device, case: Case, o: Operands) -> Contender:
+    best: Contender | None = None
+    for tile, launch in triton_grouped.launches(o.x, o.w, o.y, o.ends):
+        with torch.cuda.stream(device.stream):
+            launch(0)
+        c = Contender("triton", launch, tile)
+        capture(device, c, o.count, estimate_us(case, o))
+        c.steady = [min(device.replay_us(c.burst, 1, 1) for _ in range(2)) / c.calls]
+        if best is None or c.us < best.us:
+            best = c
+    assert best is not None
+    best.steady.clear()
+    return best
+
+
+def contenders(device: Device, case: Case, o: Operands, plans: int, rivals: list[str]) -> list[Contender]:
+    """Ours first, and seen to be right."""
+    sets = o.sets()
+
+    def plan(name: str, graph: str, index: int = 0, with_: list[dict] = sets) -> Contender:
+        number, about = device.plan(graph, index)
+        launch = device.launcher(number, [[s[operand["name"]] for operand in about["operands"]] for s in with_])
+        return Contender(name, launch, f"{about['plan']}, predicted {about['predicted_us']:.1f} us" if index else about["plan"])
+
+    ours = plan("ours", case.graph())
+    want = o.wanted()
     with torch.cuda.stream(device.stream):
-        o.out[0].zero_()  # what the loop leaves out for an empty group
-        reference(0)
-        want = o.out[0].float()
-        o.out[0].fill_(float("nan"))
-        all_[0].launch(0)
-        error = float((want - o.out[0].float()).norm() / want.norm())
-        want = None
+        ours.launch(0)
     device.stream.synchronize()
-    if not error <= 5e-3:
+    error = float((want - o.out[0].float()).norm() / want.norm())
+    del want
+    if not error <= CLOSE[case.kind]:
         raise Failed(f"wrong: error {error:.2e} of the norm")
-    all_ += [ours(i) for i in range(1, plans)]
-    if hasattr(torch, "_grouped_mm"):
-        operands = [(x.mT, y) if case.gradient else (x, w.mT) for x, w, y in zip(o.x, o.w, o.y, strict=True)]
-        all_.append(Contender("torch._grouped_mm", lambda i: torch._grouped_mm(*operands[i], offs=o.ends)))
-    all_.append(Contender("loop of torch.mm", reference))
-    estimate = 3 + 1e6 * max(case.flop / (FLOP_A_CLOCK * 132 * 1.3e9), o.bytes / 4e12)
-    ready = []
-    for c in all_:
+    capture(device, ours, o.count, estimate_us(case, o))
+    all_ = [ours]
+
+    def add(name: str, make) -> None:
         try:
-            with torch.cuda.stream(device.stream):
-                c.launch(0)
-            capture(device, c, o.count, estimate)
-            ready.append(c)
+            c = make()
+            if c.burst < 0:
+                with torch.cuda.stream(device.stream):
+                    c.launch(0)
+                capture(device, c, o.count, estimate_us(case, o))
+            all_.append(c)
         except Exception as failure:  # a rival that cannot is no rival
-            if c is all_[0]:
-                raise
-            print(f"  {c.name}: {str(failure).splitlines()[0]}", flush=True)
-    compare(device, ready, rounds)
-    first, records = ready[0], []
-    for c in ready:
-        util = 100 * case.flop / (FLOP_A_CLOCK * device.about["sm_count"] * sorted(c.cycles)[len(c.cycles) // 2])
+            print(f"  {name}: {str(failure).splitlines()[0] if str(failure) else failure!r}", flush=True)
+
+    tiles = {tile_of(ours.note)}
+    for i in range(1, plans):
+        add(f"plan {i}", lambda i=i: plan(f"plan {i}", case.graph(), i))
+        if all_[-1].name == f"plan {i}":
+            if tile_of(all_[-1].note) in tiles:
+                all_.pop()
+            tiles.add(tile_of(all_[-1].note))
+    if "torch" in rivals and case.kind != "mxfp8":
+        name = "torch._scaled_grouped_mm" if case.kind == "fp8" else "torch._grouped_mm"
+        add(name, lambda: Contender(name, of_torch(case, o)))
+    if case.kind == "bf16" and "loop" in rivals:
+        add("loop of torch.mm", lambda: Contender("loop of torch.mm", loop(case, o)))
+    if case.kind == "bf16" and not case.gradient and "triton" in rivals:
+        add("triton", lambda: triton_contender(device, case, o))
+    if case.skew != "even" and "balanced" in rivals:
+        ends = torch.tensor(replace(case, skew="even").ends(), dtype=torch.int32, device="cuda")
+        add("balanced", lambda: plan("balanced", case.graph(), with_=[s | {"ends": ends} for s in sets]))
+    if case.gradient and case.skew == "even" and "dense" in rivals:
+        of_batch = [{"a": s["x"], "b": s["y"], "w": s["w"]} for s in sets]
+        add("dense", lambda: plan("dense", case.dense_graph(), with_=of_batch))
+    if case.kind != "bf16" and "bf16" in rivals:
+        wide = replace(case, kind="bf16")
+        own = Operands(device.about["l2_bytes"], wide)
+        own_sets = [own.sets()[i % own.count] for i in range(o.count)]
+        add("bf16", lambda: plan("bf16", wide.graph(), with_=own_sets))
+    return all_
+
+
+def measure(device: Device, case: Case, plans: int, rounds: int, rivals: list[str]) -> list[dict]:
+    o = Operands(device.about["l2_bytes"], case)
+    all_ = contenders(device, case, o, plans, rivals)
+    compare(device, all_, rounds)
+    first, records = all_[0], []
+    for c in all_:
+        util = 100 * case.flop / (FLOP_A_CLOCK[case.kind] * device.about["sm_count"] * statistics.median(c.cycles))
         times = f"{c.us:8.1f} us short {c.short_us:8.1f} util {util:5.1f} {o.bytes / c.us * 1e-6:5.2f} TB/s"
         ratios = f"ratio {c.us / first.us:.3f} short {c.short_us / first.short_us:.3f}"
         print(f"{case.name} {c.name:18} {times} {ratios} {c.note}", flush=True)
@@ -160,46 +145,22 @@ def measure(device: Device, case: Case, plans: int, rounds: int) -> list[dict]:
             if c is first:
                 continue
             r = {"suite": f"grouped.{regime}", "case": case.name, "ours_us": a, "rival": c.name, "rival_us": b, "ratio": b / a}
-            r |= {"plan": first.note, "rival_note": c.note}
-            records.append({k: round(v, 4) if isinstance(v, float) else v for k, v in r.items()})
+            records.append(r | {"plan": first.note, "rival_note": c.note})
     return records
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("build", type=Path)
-    parser.add_argument("file", type=Path)
-    parser.add_argument("--only", default="")
-    parser.add_argument("--seconds", type=float, default=1e9)
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--plans", type=int, default=1)
-    parser.add_argument("--commit", default="unknown")
-    options = parser.parse_args()
-    start = time.monotonic()
-    device = Device(options.build / "bench/libverglas_bench_gpu_contenders.so")
-    result = {"benchmark": "bench/gpu/grouped"} | device.about | {"torch": torch.__version__, "commit": options.commit}
-    result |= {"command": "bench/gpu/grouped.py BUILD_FOLDER FILE", "records": [], "declined": {}}
-    result.pop("stream")
-    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    result["driver"] = subprocess.run(query, check=True, capture_output=True, text=True).stdout.split()[0]
-    longest = 0.0
-    for case in CASES:
-        if options.only not in case.name:
-            continue
-        before = time.monotonic()
-        if before - start + longest > options.seconds:
-            print(f"{case.name}: no time left")
-            continue
-        try:
-            result["records"] += measure(device, case, options.plans, options.rounds)
-        except Failed as error:
-            result["declined"][case.name] = str(error).splitlines()[0]
-            print(f"{case.name}: {error}", flush=True)
-        device.clear()
-        torch.cuda.empty_cache()
-        longest = max(longest, time.monotonic() - before)
-        options.file.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    print(f"measured after {time.monotonic() - start:.1f} s")
+    arguments = parser(__doc__ or "")
+    arguments.add_argument("--only", default="", help="parts of names of cases, between bars")
+    arguments.add_argument("--rivals", default=RIVALS, type=lambda s: s.split(","))
+    options = arguments.parse_args()
+    session = Session("grouped", options)
+    cases = [case for case in CASES if any(text in case.name for text in options.only.split("|"))]
+    session.compile_ahead({case.graph() for case in cases})
+    for case in cases:
+        todo = (session.device, case, options.plans, options.rounds, options.rivals)
+        session.measure(case.name, lambda todo=todo: measure(*todo))
+    print(f"measured after {session.seconds():.1f} s")
     return 0
 
 

@@ -14,12 +14,8 @@ holds already, of the same commit, is not measured again."""
 
 from __future__ import annotations
 
-import argparse
-import concurrent.futures
 import json
-import os
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -28,6 +24,7 @@ from pathlib import Path
 import graphs
 import torch
 from device import Contender, Device, Failed, capture, compare
+from session import Session, parser
 
 HERE = Path(__file__).resolve().parent
 FLOP_A_CLOCK = {"bf16": 4096, "fp16": 4096, "tf32": 2048, "int8": 8192}  # of an SM
@@ -244,7 +241,7 @@ def records_of(suite: str, case: graphs.Case, all_: list[Contender], operands: O
                 r |= {"util_percent": util(ours), "sm_mhz": statistics.median(ours.mhz), "rival_util_percent": util(c)}
                 r |= {"rival_sm_mhz": statistics.median(c.mhz), "spread": ours.spread(), "rival_spread": c.spread()}
                 r |= {"tb_s": operands.bytes / ours.us * 1e-6}
-            records.append({k: round(v, 4) if isinstance(v, float) else v for k, v in r.items()})
+            records.append(r)
     for c in all_:
         ratios = "" if c is ours else f" ratio {c.us / ours.us:.3f} short {c.short_us / ours.short_us:.3f}"
         times = f"{c.us:8.1f} us short {c.short_us:8.1f} util {util(c):5.1f} {statistics.median(c.mhz):5.0f} MHz"
@@ -253,66 +250,29 @@ def records_of(suite: str, case: graphs.Case, all_: list[Contender], operands: O
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("build", type=Path)
-    parser.add_argument("file", type=Path)
-    parser.add_argument("--only", default="", help="cases with one of these in `products TYPE MxNxK` or `flavors MxNxK NAME`")
-    parser.add_argument("--rivals", default="itself,cublaslt,plain,eager,triton,torch.compile", type=lambda s: s.split(","))
-    parser.add_argument("--seconds", type=float, default=float(os.environ.get("VERGLAS_SECONDS", "1e9")))
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--plans", type=int, default=1, help="how many of our plans, best first, are measured")
-    parser.add_argument("--commit", default="unknown")
-    options = parser.parse_args()
-    start = time.monotonic()
-    device = Device(options.build / "bench/libverglas_bench_gpu_contenders.so")
-    result = {"benchmark": "bench/gpu/measure"} | device.about | {"torch": torch.__version__, "commit": options.commit}
-    result |= {"command": "bench/gpu/measure.py BUILD_FOLDER FILE", "records": [], "declined": {}}
-    result.pop("stream")
-    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    result["driver"] = subprocess.run(query, check=True, capture_output=True, text=True).stdout.split()[0]
-    if options.file.is_file() and (old := json.loads(options.file.read_text(encoding="utf-8")))["commit"] == options.commit:
-        result |= {"records": old["records"], "declined": old["declined"]}
-    done = {(r["suite"].split(".")[0], r["case"], r["rival"]) for r in result["records"]}
+    arguments = parser(__doc__ or "")
+    arguments.add_argument("--only", default="", help="cases with one of these in `products TYPE MxNxK` or `flavors MxNxK NAME`")
+    arguments.add_argument("--rivals", default="itself,cublaslt,plain,eager,triton,torch.compile", type=lambda s: s.split(","))
+    options = arguments.parse_args()
+    session = Session("measure", options)
+    device, done = session.device, session.done()
     todo = [
         (suite, case, rivals)
         for suite, case, rivals in in_order(list(cases(options.only)), options.rivals)
         if any((suite, case.name, r) not in done for r in rivals)
     ]
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:  # into the cache, all at once
+    session.compile_ahead({case.graph for _, case, _ in todo})
 
-        def ahead(case: graphs.Case) -> None:
-            for index in range(options.plans):
-                try:
-                    device.plan(case.graph, index)
-                except Failed:
-                    return
+    def measured(suite: str, case: graphs.Case, rivals: list[str]) -> list[dict]:
+        ours, about = device.plan(case.graph)
+        operands = Operands(device, about)
+        all_ = contenders_of(device, suite, case, operands, ours, options.plans, rivals)
+        compare(device, all_, options.rounds)
+        return records_of(suite, case, all_, operands, device.about)
 
-        list(pool.map(ahead, {case.graph: case for _, case, _ in todo}.values()))
-    device.clear()
-    print(f"compiled after {time.monotonic() - start:.1f} s", flush=True)
-    longest = 0.0
     for suite, case, rivals in todo:
-        before = time.monotonic()
-        if before - start + longest > options.seconds:
-            print(f"{suite} {case.name}: no time left")
-            continue
-        try:
-            ours, about = device.plan(case.graph)
-            operands = Operands(device, about)
-            all_ = contenders_of(device, suite, case, operands, ours, options.plans, rivals)
-            compare(device, all_, options.rounds)
-            fresh = records_of(suite, case, all_, operands, device.about)
-            new = {(r["suite"], r["case"], r["rival"]) for r in fresh}
-            result["records"] = [r for r in result["records"] if (r["suite"], r["case"], r["rival"]) not in new] + fresh
-        except Failed as error:
-            result["declined"][f"{suite} {case.name}"] = str(error).splitlines()[0]
-            print(f"{suite} {case.name}: {error}", flush=True)
-        operands = all_ = None
-        device.clear()
-        torch.cuda.empty_cache()
-        longest = max(longest, time.monotonic() - before)
-        options.file.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    print(f"measured after {time.monotonic() - start:.1f} s")
+        session.measure(f"{suite} {case.name}", lambda todo=(suite, case, rivals): measured(*todo))
+    print(f"measured after {session.seconds():.1f} s")
     return 0
 
 

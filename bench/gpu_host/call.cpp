@@ -58,9 +58,12 @@ cuda::CUresult record(const cuda::CUlaunchConfig* config, cuda::CUfunction funct
 struct Flavor {
   const char* name;
   void (*describe)(Graph&, Tensor product, Tensor a);
+  enum class Groups { none, in_tensor, by_address } groups = Groups::none;  ///< and where their weights are
 };
+constexpr std::int64_t kGroups = 4;
+void store(Graph&, Tensor product, Tensor) { product.set_output(true).set_name("d"); }
 constexpr Flavor kFlavors[] = {
-    {"plain", [](Graph&, Tensor product, Tensor) { product.set_output(true).set_name("d"); }},
+    {"plain", store},
     {"bias+relu",
      [](Graph& g, Tensor product, Tensor) {
        g.relu(g.add(product, g.tensor({.name = "bias", .dim = {1, 1, kN}, .stride = {kN, kN, 1}}))).set_output(true);
@@ -77,17 +80,26 @@ constexpr Flavor kFlavors[] = {
        const Tensor up = g.tensor({.name = "up", .dim = {1, kK, kN}, .stride = {kK * kN, 1, kK}});
        g.mul(g.swish(product), g.matmul(a, up)).set_output(true);
      }},
+    {"grouped", store, Flavor::Groups::in_tensor},
+    {"grouped, weights by address", store, Flavor::Groups::by_address},
 };
 
 CompiledPlan make_plan(const Flavor& f = kFlavors[0]) {
   Graph g({.name = f.name});
   const Tensor a = g.tensor({.name = "a", .dim = {1, kM, kK}, .stride = {kM * kK, kK, 1}});
-  const Tensor b = g.tensor({.name = "b", .dim = {1, kK, kN}, .stride = {kK * kN, 1, kK}});
-  f.describe(g, g.matmul(a, b), a);
+  const bool is_grouped = f.groups != Flavor::Groups::none;
+  Tensor b = g.tensor({.name = "b", .dim = {is_grouped ? kGroups : 1, kK, kN}, .stride = {kK * kN, 1, kK}});
+  b.set_by_pointers(f.groups == Flavor::Groups::by_address);
+  if (is_grouped)
+    f.describe(
+        g, g.moe_grouped_matmul(a, b, g.tensor({.dim = {kGroups, 1, 1}, .stride = {1, 1, 1}, .data_type = DataType::int32})), a);
+  else
+    f.describe(g, g.matmul(a, b), a);
   return g.plans({.device = kGpu, .deselect_engines = {"cpu", "cublaslt"}}).compile();
 }
 
-/// Device memory for every operand, zeros; never freed, since the process ends with it.
+/// Device memory for every operand, zeros; never freed, since the process ends with it. Zeros are offsets by which the last group
+/// has all rows; addresses are those of a matrix.
 std::vector<TensorView> make_pack(const cuda::DriverTable& driver, const CompiledPlan& plan) {
   std::vector<TensorView> pack;
   for (const OperandInfo& o : plan.operands()) {
@@ -97,6 +109,14 @@ std::vector<TensorView> make_pack(const cuda::DriverTable& driver, const Compile
     cuda::check(driver, driver.cuMemAlloc(&p, static_cast<std::size_t>(bytes)), "cuMemAlloc", "making a matrix");
     cuda::check(driver, driver.cuMemsetD8Async(p, 0, static_cast<std::size_t>(bytes), nullptr), "cuMemsetD8Async",
                 "clearing a matrix");
+    if (o.dtype == DataType::int64) {
+      cuda::CUdeviceptr matrix = 0;
+      cuda::check(driver, driver.cuMemAlloc(&matrix, kK * kN * 2), "cuMemAlloc", "making a matrix");
+      const std::vector<cuda::CUdeviceptr> table(kGroups, matrix);
+      cuda::check(driver, driver.cuMemcpyHtoD(p, table.data(), 8 * kGroups), "cuMemcpyHtoD", "a table of addresses");
+      pack.push_back(TensorView::strided(reinterpret_cast<void*>(p), o.dtype, {kGroups}, {1}, kGpu));
+      continue;
+    }
     pack.push_back(TensorView::strided(reinterpret_cast<void*>(p), o.dtype, {o.dim[0], o.dim[1], o.dim[2]},
                                        {o.stride[0], o.stride[1], o.stride[2]}, kGpu));
   }
