@@ -75,9 +75,10 @@ const ExchangeType* exchange_of(nb::handle object) {
   return known[count++].api ? &known[count - 1] : nullptr;
 }
 
-bool is_negative(const ExchangeType& type, nb::handle object) {
+bool is_negative(const ExchangeType& type, nb::handle object, DataType dtype) {
   static PyObject* const is_neg = interned("is_neg");
-  return type.asks_negative && answers_true(PyObject_CallMethodNoArgs(object.ptr(), is_neg));
+  const bool has_complex = dtype == DataType::fp32 || dtype == DataType::fp16;
+  return type.asks_negative && has_complex && answers_true(PyObject_CallMethodNoArgs(object.ptr(), is_neg));
 }
 
 bool is_recorded(const ExchangeType& type, nb::handle object) {
@@ -87,13 +88,14 @@ bool is_recorded(const ExchangeType& type, nb::handle object) {
 
 bool read_exchange(const ExchangeType& type, nb::handle object, const OperandInfo& operand, TensorView& view, Keepers& keep) {
   // The table's functions look at neither; __dlpack__ would have refused.
-  if (is_negative(type, object))
+  if (!read_exchange_unasked(type, object, operand, view, keep)) return false;
+  if (is_negative(type, object, view.dtype))
     throw broken(Rule::pack_lazy_view, label_of(operand), "a tensor whose is_neg() is true",
                  "one whose bytes are its values: resolve_neg() gives it");
   if (operand.is_output && is_recorded(type, object))
     throw broken(Rule::pack_recorded_output, label_of(operand), "a tensor that requires grad",
                  "one that does not: detach() gives it");
-  return read_exchange_unasked(type, object, operand, view, keep);
+  return true;
 }
 
 bool read_exchange_unasked(const ExchangeType& type, nb::handle object, const OperandInfo& operand, TensorView& view,

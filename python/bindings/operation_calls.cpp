@@ -118,9 +118,9 @@ class OperationFunction {
           Py_TYPE(object) != reinterpret_cast<PyTypeObject*>(torch.parameter))
         return nb::none();
       type = exchange_of(object);
-      if (type == nullptr || is_negative(*type, object)) return nb::none();
+      if (type == nullptr || !read_exchange_unasked(*type, object, infos_[i], views[i], keep)) return nb::none();
+      if (is_negative(*type, object, views[i].dtype)) return nb::none();
       recorded = recorded || (!below_autograd_ && is_recorded(*type, object));
-      if (!read_exchange_unasked(*type, object, infos_[i], views[i], keep)) return nb::none();
     }
     if (type == nullptr || !is_plain() || (recorded && call(torch.grad_enabled).ptr() == Py_True)) return nb::none();
     const std::span<TensorView> given(views.data(), count);
@@ -338,7 +338,21 @@ PyObject* call_method(PyObject* self, PyObject* const* arguments, std::size_t co
 PyObject* get_method(PyObject* self, PyObject* owner, PyObject*) noexcept {
   return owner == nullptr || owner == Py_None ? Py_NewRef(self) : PyMethod_New(self, owner);
 }
+/// What the declaration is called, its words and its signature, for those who ask.
+PyObject* get_attribute(PyObject* self, PyObject* name) noexcept {
+  if (!nb::inst_ready(self)) return PyObject_GenericGetAttr(self, name);
+  const nb::object declared = nb::inst_ptr<OperationMethod>(nb::handle(self))->declared();
+  if (!declared.is_valid()) return PyObject_GenericGetAttr(self, name);
+  if (PyUnicode_CompareWithASCIIString(name, "__wrapped__") == 0) return Py_NewRef(declared.ptr());
+  if (PyUnicode_CompareWithASCIIString(name, "__doc__") != 0) {  // the type has words of its own
+    if (PyObject* own = PyObject_GenericGetAttr(self, name)) return own;
+    if (PyErr_ExceptionMatches(PyExc_AttributeError) == 0) return nullptr;
+    PyErr_Clear();
+  }
+  return PyObject_GetAttr(declared.ptr(), name);
+}
 PyType_Slot method_slots[] = {{Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
+                              {Py_tp_getattro, reinterpret_cast<void*>(get_attribute)},
                               {Py_tp_descr_get, reinterpret_cast<void*>(get_method)},
                               {0, nullptr}};
 
@@ -356,16 +370,8 @@ void bind_operation_calls(nb::module_& m) {
                                      "The ``execute`` that a class of an operation declares; called, it launches.");
   make_callable(method, OperationMethod());
   reinterpret_cast<PyTypeObject*>(method.ptr())->tp_flags |= Py_TPFLAGS_METHOD_DESCRIPTOR;  // no bound method is made for a call
-  method
-      .def(nb::init<const Operation&, nb::object, const nb::tuple&, const nb::tuple&>(), nb::arg("operation"),
-           nb::arg("declared"), nb::arg("names"), nb::arg("defaults"))
-      .def(
-          "__getattr__",
-          [](const OperationMethod& f, const nb::str& name) -> nb::object {
-            if (std::string_view(name.c_str()) == "__wrapped__") return f.declared();
-            return f.declared().attr(name);
-          },
-          nb::arg("name"), "What the declaration is called, and its signature, for those who ask.");
+  method.def(nb::init<const Operation&, nb::object, const nb::tuple&, const nb::tuple&>(), nb::arg("operation"),
+             nb::arg("declared"), nb::arg("names"), nb::arg("defaults"));
   m.def(
       "use_torch",
       [](nb::object tensor, nb::object parameter, nb::object empty, nb::object dtype_of, nb::object device,

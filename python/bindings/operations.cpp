@@ -76,7 +76,7 @@ std::span<const OperandInfo> infos_of(const Operation& op) {
 
 void Given::add(std::span<const OperandInfo> infos, PyObject* object) {
   objects_[count_] = object;
-  TensorView& view = views_[count_++];
+  TensorView& view = *new (views_ + count_++) TensorView;
   if (object == Py_None) return;
   static const PyTypeObject* const spec_type = reinterpret_cast<PyTypeObject*>(nb::type<TensorSpec>().ptr());
   if (Py_TYPE(object) == spec_type)
@@ -87,7 +87,7 @@ void Given::add(std::span<const OperandInfo> infos, PyObject* object) {
 
 Given::Given(const Operation& op, const nb::sequence& tensors, nb::handle stream) {
   keep_.stream = stream;
-  if (const std::size_t count = nb::len(tensors); count > views_.size())
+  if (const std::size_t count = nb::len(tensors); count > objects_.size())
     throw broken(Rule::op_missing, std::string(op.name()), std::to_string(count) + " tensors",
                  std::to_string(op.tensors().size()) + " places");
   for (nb::handle object : tensors) add(infos_of(op), object.ptr());

@@ -25,8 +25,10 @@ class Given {
   Given(const ops::Operation& op, const nb::sequence& tensors, nb::handle stream = Py_None);
   /// As many objects as places, whose `infos_of` these are.
   Given(std::span<const OperandInfo> infos, std::span<PyObject* const> objects, nb::handle stream);
+  Given(const Given&) = delete;
+  Given& operator=(const Given&) = delete;
 
-  std::span<const TensorView> views() const noexcept { return {views_.data(), count_}; }
+  std::span<const TensorView> views() const noexcept { return {views_, count_}; }
   /// The stream named, or the one on which the producer of a CUDA tensor works now.
   Stream stream(nb::handle named) const;
 
@@ -34,7 +36,8 @@ class Given {
   void add(std::span<const OperandInfo> infos, PyObject* object);
 
   std::size_t count_ = 0;
-  std::array<TensorView, ops::kMaxTensors> views_;
+  alignas(TensorView) std::byte memory_[sizeof(TensorView) * ops::kMaxTensors];  // not initialised: only count_ of them are
+  TensorView* views_ = reinterpret_cast<TensorView*>(memory_);
   std::array<PyObject*, ops::kMaxTensors> objects_;
   Keepers keep_;
 };

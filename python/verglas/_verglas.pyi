@@ -1567,12 +1567,13 @@ class OperationMethod:
     def __call__(self, /, *args, **kwargs):
         """Call self as a function."""
 
+    def __getattribute__(self, name, /):
+        """Return getattr(self, name)."""
+
     def __get__(self, instance, owner=None, /):
         """Return an attribute of instance, which is of type owner."""
 
     def __init__(self, operation: Operation, declared: object, names: tuple, defaults: tuple) -> None: ...
-    def __getattr__(self, name: str) -> object:
-        """What the declaration is called, and its signature, for those who ask."""
 
 def use_torch(
     *,

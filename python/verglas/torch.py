@@ -5,7 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from verglas.ops import gemm_swiglu_forward
+from verglas.ops import (
+    _torch,  # noqa: F401 -- registers torch.ops.verglas
+    gemm_swiglu_forward,
+)
 
 _RUN = 32  # rows of up, then rows of gate
 

@@ -2,26 +2,9 @@
 
 #include <algorithm>
 
+#include "base/strides.hpp"
+
 namespace verglas::chain {
-namespace {
-
-/// No two elements in one place: each stride passes the reach of the smaller ones.
-bool is_injective(const std::vector<std::int64_t>& dim, const std::vector<std::int64_t>& stride) {
-  std::vector<std::pair<std::int64_t, std::int64_t>> axes;  // (stride, extent)
-  for (std::size_t i = 0; i < dim.size(); ++i) {
-    if (dim[i] == 0) return true;
-    if (dim[i] > 1) axes.emplace_back(stride[i], dim[i]);
-  }
-  std::sort(axes.begin(), axes.end());
-  std::int64_t reach = 0;
-  for (const auto& [s, e] : axes) {
-    if (s <= reach) return false;
-    reach += (e - 1) * s;
-  }
-  return true;
-}
-
-}  // namespace
 
 void Analyser::add_store(const NodeData& n) {
   const TensorData& out = tensor(n.output);

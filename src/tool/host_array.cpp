@@ -9,23 +9,11 @@
 #include <utility>
 
 #include "base/rules.hpp"
+#include "base/strides.hpp"
 #include "numeric/convert.hpp"
 
 namespace verglas::tool {
 namespace {
-
-bool is_injective(const std::vector<std::int64_t>& dim, const std::vector<std::int64_t>& stride) {
-  std::vector<std::pair<std::int64_t, std::int64_t>> axes;
-  for (std::size_t i = 0; i < dim.size(); ++i)
-    if (dim[i] > 1) axes.emplace_back(stride[i], dim[i]);
-  std::sort(axes.begin(), axes.end());
-  std::int64_t reach = 0;
-  for (const auto& [s, e] : axes) {
-    if (s <= reach) return false;
-    reach += (e - 1) * s;
-  }
-  return true;
-}
 
 /// SplitMix64 as a function of a counter: element i of every array is known without the ones before it.
 std::uint64_t mix(std::uint64_t x) {

@@ -15,6 +15,8 @@ try:
 except ImportError:
     lacking("torch", "torch is not installed", module=True)
 
+import verglas.torch
+
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 
 

@@ -77,6 +77,13 @@ def test_everything_public_has_a_docstring():
             assert simple or (inspect.getdoc(member) or "").count("\n") >= 1, f"{cls.__name__}.{name}"
 
 
+@pytest.mark.parametrize("name", ["GemmAmax", "GemmSwiglu", "GemmSrelu", "GemmDsrelu", "GemmProjRopeMxfp8Bf16In"])
+def test_execute_says_what_it_takes(name):
+    cls = getattr(verglas, name)
+    assert "Launches" in inspect.getdoc(cls.execute)
+    assert inspect.getdoc(cls.execute) == inspect.getdoc(cls.__new__(cls).execute)
+
+
 def test_committed_stub_is_what_the_module_says(tmp_path):
     """scripts/stub.sh writes it anew."""
     fresh = tmp_path / "fresh.pyi"
