@@ -161,6 +161,22 @@ def test_script_srelu_and_dsrelu():
     np.testing.assert_array_equal(dprob, want[1])
 
 
+def test_script_projection_asserts_its_arguments():
+    from test_ops_proj_rope import inputs
+
+    (x, w, cos, sin), _, _ = inputs(32, 64, 1, False)
+    (x8, w8, _, _, xs, ws), _, _ = inputs(32, 64, 1, True)
+    f = cudnn.gemm_proj_rope_mxfp8_wrapper_sm100
+    assert list(f(x, w, cos, sin)) and list(f(x8, w8, cos, sin, xs, ws))
+    for kind in (AssertionError, ValueError, verglas.Error):
+        for call in (lambda: f(x, w8, cos, sin), lambda: f(x8, w8, cos, sin), lambda: f(x, w, cos, sin, xs, ws)):
+            with pytest.raises(kind, match=r"op\.(dtype|missing)"):
+                call()
+    with pytest.raises(ValueError, match=r"op\.extent") as caught:
+        f(x, w, cos[:16], sin)
+    assert not isinstance(caught.value, AssertionError)
+
+
 def test_script_activations_by_mode():
     graph = cudnn.pygraph(io_data_type="fp32")
     a = integers((1, 4, 4))

@@ -92,6 +92,21 @@ def test_classes_and_their_poisoned_outputs():
         assert got.tobytes() == expected.tobytes()
 
 
+def test_classes_by_name_and_by_place():
+    (x, w, cos, sin), _, _ = inputs(32, 64, 1, False)
+    want, out = ops.gemm_proj_rope_mxfp8_forward(x, w, cos, sin, deterministic=True), outputs(32, 1)
+    names = ("out_fp8_row", "out_scales_row", "out_fp8_col", "out_scales_col")
+    given = {"x": x, "w": np.ascontiguousarray(w.T), "cos": cos, "sin": sin, **dict(zip(names, out, strict=True))}
+    op = ops.GemmProjRopeMxfp8Bf16In(**{f"sample_{name}": tensor for name, tensor in given.items()})
+    op(**given)
+    assert [o.tobytes() for o in out] == [t.tobytes() for t in want]
+    op = ops.GemmProjRopeMxfp8Bf16In(x, w, cos, sin, *out, True, False)
+    op.compile()
+    op.execute(x, w, cos, sin, *out, None)
+    with pytest.raises(TypeError):
+        op.execute(x, w, cos, sin, *out[:3])
+
+
 def test_refusals_write_nothing():
     (x, w, cos, sin), _, _ = inputs(64, 64, 2, False)
     (x8, w8, _, _, xs, ws), _, _ = inputs(64, 64, 2, True)

@@ -5,6 +5,7 @@ A graph runs on CUDA device 0 where torch has been imported and sees one, else o
 
 from __future__ import annotations
 
+import functools as _functools
 import sys
 from typing import Any
 
@@ -13,6 +14,7 @@ from verglas import Graph as _Graph
 from verglas import Tensor as _Tensor
 from verglas import UnsupportedError as _UnsupportedError
 from verglas import build_plan_policy, data_type, heur_mode, moe_grouped_matmul_mode, reduction_mode, tensor_reordering
+from verglas import errors as _errors
 from verglas import ops as _ops
 from verglas import pointwise_mode as _pointwise_mode
 from verglas.compat import _cudnn_graph as wrapper
@@ -143,11 +145,27 @@ GemmSreluSm100 = _ops.GemmSrelu
 GemmDsreluSm100 = _ops.GemmDsrelu
 GemmProjRopeMxfp8Bf16InSm100 = _ops.GemmProjRopeMxfp8Bf16In
 GemmProjRopeMxfp8Mxfp8InSm100 = _ops.GemmProjRopeMxfp8Mxfp8In
-gemm_proj_rope_mxfp8_wrapper_sm100 = _ops.gemm_proj_rope_mxfp8_forward
 gemm_amax_wrapper_sm100 = _ops.gemm_amax_forward
 gemm_swiglu_wrapper_sm100 = _ops.gemm_swiglu_forward
 gemm_srelu_wrapper_sm100 = _ops.gemm_srelu_forward
 gemm_dsrelu_wrapper_sm100 = _ops.gemm_srelu_backward
+
+
+class _ArgumentError(_errors.InvalidCallError, AssertionError):
+    """Wrong arguments of the one wrapper that has assertions for them upstream: scripts that catch those find it."""
+
+
+@_functools.wraps(_ops.gemm_proj_rope_mxfp8_forward)
+def gemm_proj_rope_mxfp8_wrapper_sm100(*args: Any, **kwargs: Any) -> TupleDict:
+    try:
+        return _ops.gemm_proj_rope_mxfp8_forward(*args, **kwargs)
+    except _errors.InvalidCallError as error:
+        if error.rule not in ("op.dtype", "op.missing"):
+            raise
+        told = _ArgumentError(*error.args)
+        vars(told).update(vars(error))
+        raise told from None
+
 
 _MISSING = frozenset(
     """BSA CSA CSACompressorBackward CSACompressorForward DSA DiscreteGroupedGemmDswigluSm100 DiscreteGroupedGemmSwigluSm100

@@ -291,6 +291,7 @@ def gemm_amax_jax_forward(
     mma_tiler_mn: tuple[int, int] = (128, 128),
     cluster_shape_mn: tuple[int, int] = (1, 1),
     sf_vec_size: int = 32,
+    deterministic: bool | None = None,
 ) -> tuple[Any, Any]:
     """(c, amax) of `gemm_amax_forward`, also under `jax.jit`. `jax.vmap` runs one element after another."""
 
@@ -310,6 +311,7 @@ def gemm_swiglu_jax_forward(
     sf_vec_size: int = 16,
     vector_f32: bool = False,
     ab12_stages: int = 4,
+    deterministic: bool | None = None,
 ) -> tuple[Any, Any]:
     """(ab12, c) of `gemm_swiglu_forward`, also under `jax.jit`, `jax.vmap` and `jax.grad`. alpha may be an array of one element.
 
@@ -332,6 +334,7 @@ def gemm_srelu_jax_backward(
     cluster_shape_mn: tuple[int, int] | None = None,
     sf_vec_size: int = 16,
     vector_f32: bool = False,
+    deterministic: bool | None = None,
 ) -> tuple[Any, Any]:
     """(d, dprob) of `gemm_srelu_backward`, also under `jax.jit` and `jax.vmap`. alpha may be an array of one element."""
 
@@ -351,6 +354,7 @@ def gemm_srelu_jax_forward(
     cluster_shape_mn: tuple[int, int] | None = None,
     sf_vec_size: int = 16,
     vector_f32: bool = False,
+    deterministic: bool | None = None,
 ) -> tuple[Any, Any]:
     """(c, d) of `gemm_srelu_forward`, also under `jax.jit`, `jax.vmap` and `jax.grad`. alpha may be an array of one element.
 
@@ -368,5 +372,6 @@ def gemm_proj_rope_mxfp8_jax_forward(
     x_scale: Any = None,
     w_scale: Any = None,
     w_out_in: bool = True,
+    deterministic: bool | None = None,
 ) -> tuple[Any, Any, Any, Any]:
     """The outputs of `gemm_proj_rope_mxfp8_forward`, also under `jax.jit` and `jax.vmap`."""

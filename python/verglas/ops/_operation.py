@@ -27,8 +27,9 @@ _OPTIONS = {
     "cluster_shape_mn": "cluster_shape_mn",
     "w_out_in": "w_out_in",
 }
-# Arguments that are neither options nor tensors. vector_f32 and ab12_stages only steer cuDNN's kernels.
-_OTHERS = frozenset({"self", "alpha", "stream", "current_stream", "vector_f32", "ab12_stages"})
+# Arguments that are neither options nor tensors. vector_f32 and ab12_stages only steer cuDNN's kernels; deterministic asks for
+# what every operation is.
+_OTHERS = frozenset({"self", "alpha", "stream", "current_stream", "vector_f32", "ab12_stages", "deterministic"})
 
 Use = Callable[[dict[str, Any], dict[str, Any], dict[str, Any]], Any]
 

@@ -21,6 +21,7 @@ def gemm_amax_forward(
     cluster_shape_mn: tuple[int, int] = (1, 1),
     sf_vec_size: int = 32,
     stream: Any = None,
+    deterministic: bool | None = None,
 ) -> TupleDict:
     """``c = a · bᵀ`` and the largest magnitude in it, taken in fp32 before c is rounded.
 
@@ -58,6 +59,7 @@ class GemmAmax(PreparedOperation):
         mma_tiler_mn: tuple[int, int] = (128, 128),
         cluster_shape_mn: tuple[int, int] = (1, 1),
         sf_vec_size: int = 32,
+        deterministic: bool | None = None,
     ) -> None:
         """Samples say types, majors and device."""
 

@@ -20,6 +20,7 @@ def gemm_proj_rope_mxfp8_forward(
     w_scale: Any = None,
     w_out_in: bool = True,
     stream: Any = None,
+    deterministic: bool | None = None,
 ) -> TupleDict:
     """``x · wᵀ`` in heads of 192 features, the last 64 of each rotated, quantised along features and along tokens.
 
@@ -44,20 +45,83 @@ class GemmProjRopeMxfp8Bf16In(PreparedOperation):
     """`gemm_proj_rope_mxfp8_forward` of bf16 operands with the caller's outputs; w is (K, 192·H) unless ``w_out_in``."""
 
     _operation = "gemm_proj_rope_mxfp8"
-    _order = ("x", "w", "cos", "sin", *_KEYS)
 
-    def __init__(self, *samples: Any, w_out_in: bool = False) -> None:
-        super().__init__(dict(zip(self._order, samples, strict=True)), {"w_out_in": w_out_in})
+    def __init__(
+        self,
+        sample_x: Any,
+        sample_w: Any,
+        sample_cos: Any,
+        sample_sin: Any,
+        sample_out_fp8_row: Any,
+        sample_out_scales_row: Any,
+        sample_out_fp8_col: Any,
+        sample_out_scales_col: Any,
+        w_out_in: bool = False,
+        deterministic: bool | None = None,
+    ) -> None:
+        """Samples say types, layouts and device."""
+        outputs = sample_out_fp8_row, sample_out_scales_row, sample_out_fp8_col, sample_out_scales_col
+        samples = {"x": sample_x, "w": sample_w, "cos": sample_cos, "sin": sample_sin}
+        super().__init__({**samples, **dict(zip(_KEYS, outputs, strict=True))}, {"w_out_in": w_out_in})
 
-    def execute(self, *tensors: Any, current_stream: Any = None) -> None:
-        """Launches into the outputs given: x, w, cos, sin, then the four outputs."""
-        self._execute(dict(zip(self._order, tensors, strict=True)), None, current_stream)
+    def execute(  # type: ignore[override]
+        self,
+        x: Any,
+        w: Any,
+        cos: Any,
+        sin: Any,
+        out_fp8_row: Any,
+        out_scales_row: Any,
+        out_fp8_col: Any,
+        out_scales_col: Any,
+        current_stream: Any = None,
+    ) -> None:
+        """Launches into the outputs given."""
+        outputs = out_fp8_row, out_scales_row, out_fp8_col, out_scales_col
+        tensors = {"x": x, "w": w, "cos": cos, "sin": sin}
+        self._execute({**tensors, **dict(zip(_KEYS, outputs, strict=True))}, None, current_stream)
 
 
-class GemmProjRopeMxfp8Mxfp8In(GemmProjRopeMxfp8Bf16In):
-    """The same of e4m3 operands with scales: x, x_scale, w, w_scale, cos, sin, then the outputs; w is (192·H, K)."""
+class GemmProjRopeMxfp8Mxfp8In(PreparedOperation):
+    """The same of e4m3 operands, each with its scales behind it; w is (192·H, K)."""
 
-    _order = ("x", "x_scale", "w", "w_scale", "cos", "sin", *_KEYS)
+    _operation = "gemm_proj_rope_mxfp8"
 
-    def __init__(self, *samples: Any) -> None:
-        super().__init__(*samples, w_out_in=True)
+    def __init__(
+        self,
+        sample_x_code: Any,
+        sample_x_scale: Any,
+        sample_w_code: Any,
+        sample_w_scale: Any,
+        sample_cos: Any,
+        sample_sin: Any,
+        sample_out_fp8_row: Any,
+        sample_out_scales_row: Any,
+        sample_out_fp8_col: Any,
+        sample_out_scales_col: Any,
+        deterministic: bool | None = None,
+    ) -> None:
+        """Samples say types, layouts and device."""
+        outputs = sample_out_fp8_row, sample_out_scales_row, sample_out_fp8_col, sample_out_scales_col
+        samples = {"x": sample_x_code, "x_scale": sample_x_scale, "w": sample_w_code, "w_scale": sample_w_scale}
+        samples |= {"cos": sample_cos, "sin": sample_sin}
+        super().__init__({**samples, **dict(zip(_KEYS, outputs, strict=True))}, {"w_out_in": True})
+
+    def execute(  # type: ignore[override]
+        self,
+        x_code: Any,
+        x_scale: Any,
+        w_code: Any,
+        w_scale: Any,
+        cos: Any,
+        sin: Any,
+        out_fp8_row: Any,
+        out_scales_row: Any,
+        out_fp8_col: Any,
+        out_scales_col: Any,
+        current_stream: Any = None,
+    ) -> None:
+        """Launches into the outputs given."""
+        outputs = out_fp8_row, out_scales_row, out_fp8_col, out_scales_col
+        tensors = {"x": x_code, "x_scale": x_scale, "w": w_code, "w_scale": w_scale, "cos": cos, "sin": sin}
+        self._execute({**tensors, **dict(zip(_KEYS, outputs, strict=True))}, None, current_stream)

@@ -26,6 +26,7 @@ def gemm_srelu_forward(
     sf_vec_size: int = 16,
     vector_f32: bool = False,
     stream: Any = None,
+    deterministic: bool | None = None,
 ) -> TupleDict:
     """``c = alpha · a · bᵀ`` and ``d = prob · max(c, 0)²``, the latter of the unrounded c.
 
@@ -65,6 +66,7 @@ def gemm_srelu_backward(
     sf_vec_size: int = 16,
     vector_f32: bool = False,
     stream: Any = None,
+    deterministic: bool | None = None,
 ) -> TupleDict:
     """The gradients of `gemm_srelu_forward` where it is squared: ``x = alpha · a · bᵀ`` is computed again.
 
@@ -108,6 +110,7 @@ class GemmSrelu(PreparedOperation):
         cluster_shape_mn: tuple[int, int] | None = None,
         sf_vec_size: int = 16,
         vector_f32: bool = False,
+        deterministic: bool | None = None,
     ) -> None:
         """Samples say types, majors and device."""
 
@@ -155,6 +158,7 @@ class GemmDsrelu(PreparedOperation):
         cluster_shape_mn: tuple[int, int] | None = None,
         sf_vec_size: int = 16,
         vector_f32: bool = False,
+        deterministic: bool | None = None,
     ) -> None:
         """Samples say types, majors and device."""
 

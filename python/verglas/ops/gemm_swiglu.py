@@ -26,6 +26,7 @@ def gemm_swiglu_forward(
     vector_f32: bool = False,
     ab12_stages: int = 4,
     stream: Any = None,
+    deterministic: bool | None = None,
 ) -> TupleDict:
     """``ab12 = alpha · a · bᵀ`` and ``c = up · gate · sigmoid(gate)``, of runs of 32 columns of ab12: up, gate, up, gate, …
 
@@ -71,6 +72,7 @@ class GemmSwiglu(PreparedOperation):
         sf_vec_size: int = 16,
         vector_f32: bool = False,
         ab12_stages: int = 4,
+        deterministic: bool | None = None,
     ) -> None:
         """Samples say types, majors and device."""
 
