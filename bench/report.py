@@ -114,6 +114,20 @@ def host_of(result: dict) -> str:
     )
 
 
+def operations_of(result: dict) -> str:
+    """Operations beside our plain product and torch's steps; the last column is what would be left of those behind the product."""
+    heads = ["operation", TIMES.join("MNK"), "ours, µs", "plain product ÷ ours", "torch ÷ ours", "at most"]
+    lines = [f"| {' | '.join(heads)} |", "|---|---|--:|--:|--:|--:|"]
+    for row in result["rows"]:
+        shape = f" {TIMES} ".join(str(row[extent]) for extent in "mnk")
+        ratios = f"**{row['plain_over_ours']:.2f}** | **{row['torch_over_ours']:.2f}** | {row['torch_ms'] / row['plain_ms']:.2f}"
+        lines.append(f"| {row['operation']} | {shape} | {row['ours_ms'] * 1e3:.1f} | {ratios} |")
+    refused = "".join(f" Not served: {name} ({why})." for name, why in result.get("refused", {}).items())
+    host = ", ".join(f"{name} {us:.1f}" for name, us in result["host_us"].items())
+    where = f"`{result['command']}` ({result['device']}; commit {result['commit']})"
+    return "\n".join([*lines, "", f"Host time of a call of 64 rows, µs: {host}.{refused}", "", where])
+
+
 def cases_of(result: dict, part: str) -> dict[str, dict[tuple[str, str], dict]]:
     """By case the records of a part, by regime and rival: {"4096x4096x4096": {("steady", "cublaslt"): {...}}}."""
     suite, _, kind = part.partition("-")
@@ -220,6 +234,8 @@ def block_of(name: str, part: str | None) -> str:
         return open_of(result) if part == "open" else kernels_of(result, part)
     if "runs" in result:
         return host_of(result)
+    if "host_us" in result:
+        return operations_of(result)
     return probe_of(result) if "records" in result else table_of(result)
 
 

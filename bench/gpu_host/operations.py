@@ -11,6 +11,7 @@ the product would reach. Host time: 200 calls into a queue that is not full, the
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import sys
 import time
@@ -167,6 +168,7 @@ def host_time(call: Callable[[], Any]) -> float:
 
 def main() -> int:
     result: dict[str, Any] = {"benchmark": "bench/gpu_host/operations.py", "device": torch.cuda.get_device_name()}
+    result |= {"command": "bench/gpu_host/operations.py FILE", "commit": os.environ.get("COMMIT", "unknown")}
     result |= {"rows": [], "refused": {}, "host_us": {}}
     for m, n, k in SIZES:
         for name, make in cases(m, n, k).items():
