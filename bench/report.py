@@ -115,7 +115,7 @@ def host_of(result: dict) -> str:
 
 
 def operations_of(result: dict) -> str:
-    """Operations beside our plain product and torch's steps; the last column is what would be left of those behind the product."""
+    """Operations beside our plain product and torch's steps; the last column is what a fusion that costs nothing would reach."""
     heads = ["operation", TIMES.join("MNK"), "ours, µs", "plain product ÷ ours", "torch ÷ ours", "at most"]
     lines = [f"| {' | '.join(heads)} |", "|---|---|--:|--:|--:|--:|"]
     for row in result["rows"]:
