@@ -141,10 +141,19 @@ class Description {
   const Problem& p_;
 };
 
+/// Tiles and clusters that cuDNN's kernel has: others are refused, and these have no effect.
+struct TileRules {
+  int step_n = 32;                ///< columns are a multiple of it, up to 256; rows 128 or 256
+  int longest_cluster = 16;       ///< along either axis
+  bool pairs = false;             ///< 256 rows take clusters of an even number of them
+  bool one_block_at_128 = false;  ///< and 128 rows none
+};
+
 class Definition {
  public:
   virtual ~Definition() = default;
   virtual std::string_view name() const noexcept = 0;
+  virtual TileRules tile_rules(const Problem&) const noexcept { return {}; }
   virtual std::span<const TensorInfo> tensors() const noexcept = 0;
   /// Checks the inputs and lays out the outputs.
   virtual void infer(Problem& p) const = 0;

@@ -11,6 +11,7 @@ class GemmAmax final : public Definition {
   enum { kA, kB, kSfa, kSfb, kC, kAmax };
 
   std::string_view name() const noexcept override { return "gemm_amax"; }
+  TileRules tile_rules(const Problem&) const noexcept override { return {.step_n = 128, .longest_cluster = 4}; }
   std::span<const TensorInfo> tensors() const noexcept override {
     static constexpr std::array<TensorInfo, 6> kTensors = {{{"a", false, false},
                                                             {"b", false, false},

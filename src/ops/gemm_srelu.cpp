@@ -5,6 +5,7 @@ namespace {
 
 using enum DataType;
 
+constexpr TileRules kTiles{.step_n = 64, .longest_cluster = 4, .pairs = true};
 constexpr std::initializer_list<DataType> kFloats = {fp32, fp16, bf16};
 constexpr std::initializer_list<DataType> kOutputs = {fp32, fp16, bf16, fp8_e4m3, fp8_e5m2};
 
@@ -62,6 +63,7 @@ class GemmSrelu final : public Definition {
   static constexpr Places kPlaces{kA, kB, kD, kSfa, kSfb, kProb, kSfd, kAmax, kNormConst};
 
   std::string_view name() const noexcept override { return "gemm_srelu"; }
+  TileRules tile_rules(const Problem&) const noexcept override { return kTiles; }
   std::span<const TensorInfo> tensors() const noexcept override {
     static constexpr std::array<TensorInfo, 10> kTensors = {{{"a", false, false},
                                                              {"b", false, false},
@@ -101,6 +103,7 @@ class GemmDsrelu final : public Definition {
   static constexpr Places kPlaces{kA, kB, kD, kSfa, kSfb, kProb, kSfd, kAmax, kNormConst};
 
   std::string_view name() const noexcept override { return "gemm_dsrelu"; }
+  TileRules tile_rules(const Problem&) const noexcept override { return kTiles; }
   std::span<const TensorInfo> tensors() const noexcept override {
     static constexpr std::array<TensorInfo, 11> kTensors = {{{"a", false, false},
                                                              {"b", false, false},

@@ -11,6 +11,10 @@ class GemmSwiglu final : public Definition {
   enum { kA, kB, kAb12, kC, kSfa, kSfb, kAmax, kSfc, kNormConst };
 
   std::string_view name() const noexcept override { return "gemm_swiglu"; }
+  TileRules tile_rules(const Problem& p) const noexcept override {
+    const bool scaled = p.has(kSfa) || p.has(kSfb);
+    return {.step_n = scaled ? 64 : 32, .pairs = true, .one_block_at_128 = !scaled};
+  }
   std::span<const TensorInfo> tensors() const noexcept override {
     static constexpr std::array<TensorInfo, 9> kTensors = {{{"a", false, false},
                                                             {"b", false, false},

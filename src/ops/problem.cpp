@@ -72,13 +72,23 @@ void check_options(const Problem& p) {
   if (o.sf_vec_size != 0 && o.sf_vec_size != 16 && o.sf_vec_size != 32)
     refuse("sf_vec_size", std::to_string(o.sf_vec_size), "16 or 32");
   const auto pair = [](const std::array<int, 2>& v) { return "(" + std::to_string(v[0]) + ", " + std::to_string(v[1]) + ")"; };
+  const TileRules rules = p.definition.tile_rules(p);
   const auto [tile_m, tile_n] = o.mma_tiler_mn;
-  if (o.mma_tiler_mn != std::array{0, 0} && ((tile_m != 128 && tile_m != 256) || tile_n < 32 || tile_n > 256 || tile_n % 32 != 0))
-    refuse("mma_tiler_mn", pair(o.mma_tiler_mn), "128 or 256, and a multiple of 32 up to 256");
-  const auto is_power = [](int v) { return v > 0 && (v & (v - 1)) == 0; };
+  const bool has_tile = o.mma_tiler_mn != std::array{0, 0};
+  if (has_tile && ((tile_m != 128 && tile_m != 256) || tile_n < rules.step_n || tile_n > 256 || tile_n % rules.step_n != 0))
+    refuse("mma_tiler_mn", pair(o.mma_tiler_mn), "128 or 256, and a multiple of " + std::to_string(rules.step_n) + " up to 256");
+  const auto is_power = [&](int v) { return v > 0 && v <= rules.longest_cluster && (v & (v - 1)) == 0; };
   const auto [cluster_m, cluster_n] = o.cluster_shape_mn;
-  if (o.cluster_shape_mn != std::array{0, 0} && (!is_power(cluster_m) || !is_power(cluster_n) || cluster_m * cluster_n > 16))
-    refuse("cluster_shape_mn", pair(o.cluster_shape_mn), "powers of two, 16 blocks at most");
+  if (o.cluster_shape_mn == std::array{0, 0}) return;
+  if (!is_power(cluster_m) || !is_power(cluster_n) || cluster_m * cluster_n > 16)
+    refuse("cluster_shape_mn", pair(o.cluster_shape_mn),
+           (rules.longest_cluster < 16 ? "1, 2 or " + std::to_string(rules.longest_cluster) + " along each axis, "
+                                       : std::string("powers of two, ")) +
+               "16 blocks at most");
+  if (rules.pairs && tile_m == 256 && cluster_m % 2 != 0)
+    refuse("cluster_shape_mn", pair(o.cluster_shape_mn), "an even number of tiles of 256 rows");
+  if (rules.one_block_at_128 && tile_m == 128 && cluster_m * cluster_n != 1)
+    refuse("cluster_shape_mn", pair(o.cluster_shape_mn), "(1, 1) with tiles of 128 rows");
 }
 
 void check_devices(const Problem& p) {

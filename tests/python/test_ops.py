@@ -250,6 +250,24 @@ def test_refusals(function, rule, call):
     assert caught.value.rule == rule
 
 
+@pytest.mark.parametrize(
+    ("function", "legal", "illegal"),
+    [
+        (ops.gemm_amax_forward, [((256, 128), (4, 4))], [((128, 64), (1, 1)), ((128, 128), (8, 1)), ((192, 128), (1, 1))]),
+        (ops.gemm_swiglu_forward, [((256, 32), (2, 8)), ((128, 224), None)], [((128, 32), (1, 2)), ((256, 32), (1, 1))]),
+        (ops.gemm_srelu_forward, [((256, 192), (2, 4)), ((128, 64), (1, 1))], [((256, 96), (2, 1)), ((256, 64), (1, 1))]),
+    ],
+)
+def test_tiles_and_clusters_are_those_of_the_pages_and_change_nothing(function, legal, illegal):
+    want = function(A, B)
+    for tile, cluster in legal:
+        for got, expected in zip(function(A, B, mma_tiler_mn=tile, cluster_shape_mn=cluster), want, strict=True):
+            assert (got is None and expected is None) or got.tobytes() == expected.tobytes()
+    for tile, cluster in illegal:
+        with pytest.raises(ValueError, match=r"op\.option"):
+            function(A, B, mma_tiler_mn=tile, cluster_shape_mn=cluster)
+
+
 def test_majors_and_types_that_are_none():
     for function in (ops.gemm_amax_forward, ops.gemm_swiglu_forward, ops.gemm_srelu_forward):
         with pytest.raises(ValueError, match=r"\[op.option\] major: got 'k', wanted 'n' or 'm'"):

@@ -108,10 +108,15 @@ REFUSES(op_option) {
             "invalid_call [op.option] gemm_swiglu, cluster_shape_mn: got (3, 1), wanted powers of two, 16 blocks at most");
   EXPECT_EQ(after([](S& s) {
               s.options.sf_vec_size = 32;
-              s.options.mma_tiler_mn = {128, 128};
+              s.options.mma_tiler_mn = {256, 96};
               s.options.cluster_shape_mn = {2, 1};
             }),
             "");
+  EXPECT_EQ(after([](S& s) { s.options = {.mma_tiler_mn = {256, 128}, .cluster_shape_mn = {1, 2}}; }),
+            "invalid_call [op.option] gemm_swiglu, cluster_shape_mn: got (1, 2), wanted an even number of tiles of 256 rows");
+  EXPECT_EQ(after([](S& s) { s.options = {.mma_tiler_mn = {128, 128}, .cluster_shape_mn = {2, 1}}; }),
+            "invalid_call [op.option] gemm_swiglu, cluster_shape_mn: got (2, 1), wanted (1, 1) with tiles of 128 rows");
+  EXPECT_EQ(after([](S& s) { s.options = {.mma_tiler_mn = {128, 128}, .cluster_shape_mn = {1, 1}}; }), "");
 }
 
 REFUSES(op_device) {
