@@ -1,5 +1,6 @@
 """Operations as torch's custom operators: values, fakes, autograd, compilation, views whose bytes are not their values."""
 
+import copy
 import sys
 
 import numpy as np
@@ -281,6 +282,62 @@ def test_quantised_outputs_and_the_projection_compile_without_a_break():
         assert g is w is None or (g.dtype == w.dtype and g.stride() == w.stride() and torch.equal(g.float(), w.float()))
     operator = torch.ops.verglas.gemm_proj_rope_mxfp8.default
     torch.library.opcheck(operator, tuple(given), test_utils=("test_schema", "test_faketensor"))
+
+
+class Block(torch.nn.Module):
+    """A feed-forward block as models have them, with or without a gate."""
+
+    def __init__(self, act, gate=True, bias=False, hidden=64):
+        super().__init__()
+        linear = lambda rows, columns: torch.nn.Linear(columns, rows, bias=bias)  # noqa: E731
+        self.up_proj, self.down_proj, self.act_fn = linear(hidden, 16), torch.nn.Linear(hidden, 16), act
+        if gate:
+            self.gate_proj = linear(hidden, 16)
+
+    def forward(self, x):
+        up = self.up_proj(x)
+        return self.down_proj(self.act_fn(self.gate_proj(x)) * up if hasattr(self, "gate_proj") else self.act_fn(up))
+
+
+class SquaredRelu(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x).square()
+
+
+@pytest.mark.parametrize("gate", [True, False])
+def test_swapped_blocks_give_what_they_gave_forward_and_backward(gate):
+    torch.manual_seed(0)
+    plain = torch.nn.Sequential(Block(torch.nn.SiLU() if gate else SquaredRelu(), gate), torch.nn.Tanh())
+    fused = copy.deepcopy(plain)
+    assert verglas.torch.swap_mlp(fused) == 1
+    assert type(fused[0]) is (verglas.torch.SwigluMlp if gate else verglas.torch.SquaredReluMlp)
+    x = torch.randn(2, 5, 16)
+    answers = []
+    for model in (plain, fused):
+        source = x.clone().requires_grad_()
+        y = model(source)
+        y.square().sum().backward()
+        answers.append((y.detach(), source.grad, model[0].down_proj.weight.grad))
+    for got, want in zip(*answers, strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-6)
+    assert fused[0].weight.grad is not None
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        Block(torch.nn.GELU()),
+        Block(torch.nn.SiLU(), bias=True),
+        Block(torch.nn.SiLU(), hidden=40),
+        Block(torch.nn.ReLU(), gate=False),
+        Block(torch.nn.PReLU(), gate=False),
+        Block(SquaredRelu(), gate=False, bias=True),
+        Block(SquaredRelu(), gate=False).double(),
+    ],
+)
+def test_blocks_without_a_fused_counterpart_stay(block):
+    model = torch.nn.Sequential(block)
+    assert verglas.torch.swap_mlp(model) == 0 and model[0] is block
 
 
 def test_modes_of_torch_see_the_operator():
