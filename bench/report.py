@@ -119,11 +119,11 @@ def operations_of(result: dict) -> str:
     heads = ["operation", TIMES.join("MNK"), "ours, µs", "plain product ÷ ours", "torch ÷ ours", "at most"]
     lines = [f"| {' | '.join(heads)} |", "|---|---|--:|--:|--:|--:|"]
     for row in result["rows"]:
-        shape = f" {TIMES} ".join(str(row[extent]) for extent in "mnk")
+        shape = TIMES.join(str(row[extent]) for extent in "mnk")
         ratios = f"**{row['plain_over_ours']:.2f}** | **{row['torch_over_ours']:.2f}** | {row['torch_ms'] / row['plain_ms']:.2f}"
         lines.append(f"| {row['operation']} | {shape} | {row['ours_ms'] * 1e3:.1f} | {ratios} |")
     refused = "".join(f" Not served: {name} ({why})." for name, why in result.get("refused", {}).items())
-    host = ", ".join(f"{name} {us:.1f}" for name, us in result["host_us"].items())
+    host = "; ".join(f"{name} {us:.1f}" for name, us in result["host_us"].items())
     where = f"`{result['command']}` ({result['device']}; commit {result['commit']})"
     return "\n".join([*lines, "", f"Host time of a call of 64 rows, µs: {host}.{refused}", "", where])
 
