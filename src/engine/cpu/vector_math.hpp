@@ -5,11 +5,20 @@
 /// Functions of the activations, without branches, so that a loop over them vectorises. `Narrow` and what is made of it are fp32,
 /// the others double, with relative errors below 1e-9: rounded once to fp32 they are within one unit of the last place. Arguments
 /// are clamped where a result would leave the range of its type; NaN goes through, since every comparison with it is false.
+/// Products and sums are fused where it is written: so they are in every instruction set.
 namespace verglas::engine::cpu::vm {
 
 inline double at_least(double x, double low) noexcept { return x < low ? low : x; }
 inline double at_most(double x, double high) noexcept { return x > high ? high : x; }
 inline double magnitude(double x) noexcept { return __builtin_fabs(x); }
+inline double fused(double x, double y, double z) noexcept { return __builtin_fma(x, y, z); }
+/// Horner's rule from the highest power down, without a loop: g++ does not unroll one of fused operations before it vectorises.
+template <class... Rest>
+inline double polynomial(double x, double highest, Rest... rest) noexcept {
+  double p = highest;
+  ((p = fused(p, x, rest)), ...);
+  return p;
+}
 
 /// x = n·ln 2 + r with |r| ≤ ½ ln 2. Adding 1.5·2^52 leaves n in the low bits of the sum.
 struct Reduced {
@@ -17,26 +26,18 @@ struct Reduced {
 };
 inline Reduced reduce(double x) noexcept {
   constexpr double kShift = 0x1.8p52;
-  const double shifted = x * 1.4426950408889634 + kShift;
+  const double shifted = fused(x, 1.4426950408889634, kShift);
   const double n = shifted - kShift;
-  const double r = x - n * 0.69314718055994531;
+  const double r = fused(n, -0.69314718055994531, x);
   const double power = std::bit_cast<double>((std::bit_cast<std::uint64_t>(shifted) << 52) + 0x3FF0000000000000ULL);
   return {r, power};
 }
 /// (e^r − 1) / r, by its series: the first term left out is below 3e-10 of e^r.
 inline double expm1_over(double r) noexcept {
-  double p = 1.0 / 40320;
-  p = p * r + 1.0 / 5040;
-  p = p * r + 1.0 / 720;
-  p = p * r + 1.0 / 120;
-  p = p * r + 1.0 / 24;
-  p = p * r + 1.0 / 6;
-  p = p * r + 0.5;
-  return p * r + 1.0;
+  return polynomial(r, 1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5, 1.0);
 }
 
-/// e^x = mantissa · 2^n in fp32, 0.7 < mantissa < 1.42; the low bits of `shifted` are n. Relative error 2^-23. Fused operations,
-/// written out: they are the same in every instruction set.
+/// e^x = mantissa · 2^n in fp32, 0.7 < mantissa < 1.42; the low bits of `shifted` are n. Relative error 2^-23.
 struct NarrowParts {
   float mantissa, shifted;
 };
@@ -87,11 +88,11 @@ inline float modest_sigmoid(float x, float top) noexcept {
 
 inline double exp(double x) noexcept {
   const Reduced q = reduce(at_most(at_least(x, -708.0), 709.0));
-  return (1.0 + q.r * expm1_over(q.r)) * q.power;
+  return fused(q.r, expm1_over(q.r), 1.0) * q.power;
 }
 inline double expm1(double x) noexcept {
   const Reduced q = reduce(at_most(at_least(x, -708.0), 709.0));
-  const double v = q.power * (q.r * expm1_over(q.r)) + (q.power - 1.0);
+  const double v = fused(q.power, q.r * expm1_over(q.r), q.power - 1.0);
   return x == 0.0 ? x : v;  // −0 keeps its sign
 }
 
@@ -99,9 +100,8 @@ inline double expm1(double x) noexcept {
 inline double log1p_unit(double e) noexcept {
   const double s = e / (2.0 + e);
   const double q = s * s;
-  double p = 1.0 / 21;
-  for (const double c : {1.0 / 19, 1.0 / 17, 1.0 / 15, 1.0 / 13, 1.0 / 11, 1.0 / 9, 1.0 / 7, 1.0 / 5, 1.0 / 3, 1.0})
-    p = p * q + c;
+  const double p =
+      polynomial(q, 1.0 / 21, 1.0 / 19, 1.0 / 17, 1.0 / 15, 1.0 / 13, 1.0 / 11, 1.0 / 9, 1.0 / 7, 1.0 / 5, 1.0 / 3, 1.0);
   return 2.0 * s * p;
 }
 
@@ -109,11 +109,10 @@ inline double log1p_unit(double e) noexcept {
 /// (relative error 2e-10), made with mpmath by bench/cpu/fit_erfc.py.
 inline double erfc_positive(double z) noexcept {
   const double t = 2.0 / (2.0 + z);
-  double p = 0.01894471339411804;
-  for (const double c : {-0.11143576173450996, 0.24191850428485662, -0.16042301710660145, -0.23572381382398927,
-                         0.5147394190853983, -0.3321412844352014, 0.0867775982009021, -0.09560339424589082, 0.002620344595869102,
-                         0.08294249392831063, 0.17636353573477473, 0.2468310530345619, 0.2820948174227292, 0.28209479171673096})
-    p = p * t + c;
+  const double p =
+      polynomial(t, 0.01894471339411804, -0.11143576173450996, 0.24191850428485662, -0.16042301710660145, -0.23572381382398927,
+                 0.5147394190853983, -0.3321412844352014, 0.0867775982009021, -0.09560339424589082, 0.002620344595869102,
+                 0.08294249392831063, 0.17636353573477473, 0.2468310530345619, 0.2820948174227292, 0.28209479171673096);
   return exp(-z * z) * t * p;
 }
 inline double erfc(double x) noexcept {
@@ -123,8 +122,8 @@ inline double erfc(double x) noexcept {
 inline double erf(double x) noexcept {
   // Near 0 the series keeps the relative accuracy that 1 − erfc would lose.
   const double q = x * x;
-  double p = 1.0 / 685440;
-  for (const double c : {-1.0 / 75600, 1.0 / 9360, -1.0 / 1320, 1.0 / 216, -1.0 / 42, 1.0 / 10, -1.0 / 3, 1.0}) p = p * q + c;
+  const double p =
+      polynomial(q, 1.0 / 685440, -1.0 / 75600, 1.0 / 9360, -1.0 / 1320, 1.0 / 216, -1.0 / 42, 1.0 / 10, -1.0 / 3, 1.0);
   const double near = 1.1283791670955126 * x * p;
   const double far = 1.0 - erfc_positive(magnitude(x));
   return magnitude(x) < 0.5 ? near : (x < 0.0 ? -far : far);
@@ -156,9 +155,8 @@ inline double log(double x) noexcept {
   const double n = std::bit_cast<double>((lifted >> 52) | 0x4330000000000000ULL) - (0x1p52 + 1023.0);
   const double s = (m - 1.0) / (m + 1.0);
   const double q = s * s;
-  double p = 1.0 / 15;
-  for (const double c : {1.0 / 13, 1.0 / 11, 1.0 / 9, 1.0 / 7, 1.0 / 5, 1.0 / 3, 1.0}) p = p * q + c;
-  const double r = n * 0.69314718055994531 + 2.0 * s * p;
+  const double p = polynomial(q, 1.0 / 15, 1.0 / 13, 1.0 / 11, 1.0 / 9, 1.0 / 7, 1.0 / 5, 1.0 / 3, 1.0);
+  const double r = fused(n, 0.69314718055994531, 2.0 * s * p);
   const double nan = __builtin_nan("");
   const double positive = x > 1.7e308 ? x : r;
   return x > 0.0 ? positive : (x == 0.0 ? -__builtin_inf() : nan);
