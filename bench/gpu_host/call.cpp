@@ -59,6 +59,7 @@ struct Flavor {
   const char* name;
   void (*describe)(Graph&, Tensor product, Tensor a);
   enum class Groups { none, in_tensor, by_address } groups = Groups::none;  ///< and where their weights are
+  bool scaled = false;                                                      ///< MXFP8: fp8 with scales of blocks of 32
 };
 constexpr std::int64_t kGroups = 4;
 void store(Graph&, Tensor product, Tensor) { product.set_output(true).set_name("d"); }
@@ -82,14 +83,33 @@ constexpr Flavor kFlavors[] = {
      }},
     {"grouped", store, Flavor::Groups::in_tensor},
     {"grouped, weights by address", store, Flavor::Groups::by_address},
+    {"mxfp8, global scale, bias",
+     [](Graph& g, Tensor product, Tensor) {
+       const Tensor scale = g.tensor({.name = "scale", .dim = {1, 1, 1}, .stride = {1, 1, 1}, .data_type = DataType::fp32});
+       g.add(g.mul(product, scale), g.tensor({.name = "bias", .dim = {1, 1, kN}, .stride = {kN, kN, 1}})).set_output(true);
+     },
+     Flavor::Groups::none, true},
 };
 
 CompiledPlan make_plan(const Flavor& f = kFlavors[0]) {
   Graph g({.name = f.name});
-  const Tensor a = g.tensor({.name = "a", .dim = {1, kM, kK}, .stride = {kM * kK, kK, 1}});
   const bool is_grouped = f.groups != Flavor::Groups::none;
-  Tensor b = g.tensor({.name = "b", .dim = {is_grouped ? kGroups : 1, kK, kN}, .stride = {kK * kN, 1, kK}});
+  const DataType type = f.scaled ? DataType::fp8_e4m3 : DataType::bf16;
+  Tensor a = g.tensor({.name = "a", .dim = {1, kM, kK}, .stride = {kM * kK, kK, 1}, .data_type = type});
+  Tensor b = g.tensor({.name = "b", .dim = {is_grouped ? kGroups : 1, kK, kN}, .stride = {kK * kN, 1, kK}, .data_type = type});
   b.set_by_pointers(f.groups == Flavor::Groups::by_address);
+  const auto scales = [&](const char* name, std::vector<std::int64_t> dim, std::vector<std::int64_t> stride) {
+    return g.tensor({.name = name,
+                     .dim = std::move(dim),
+                     .stride = std::move(stride),
+                     .data_type = DataType::fp8_e8m0,
+                     .reordering = TensorReordering::f8_128x4});
+  };
+  if (f.scaled) {
+    constexpr std::int64_t kBlocks = kK / 32;
+    a = g.block_scale_dequantize(a, scales("scales of a", {1, kM, kBlocks}, {kM * kBlocks, kBlocks, 1}), {1, 1, 32});
+    b = g.block_scale_dequantize(b, scales("scales of b", {1, kBlocks, kN}, {kBlocks * kN, 1, kBlocks}), {1, 32, 1});
+  }
   if (is_grouped)
     f.describe(
         g, g.moe_grouped_matmul(a, b, g.tensor({.dim = {kGroups, 1, 1}, .stride = {1, 1, 1}, .data_type = DataType::int32})), a);
@@ -326,7 +346,7 @@ int run() {
     }
     measure(*real, all);
 
-    fmt::print("{}: {} of {} x {} x {}, bf16\n{:24} {:>9} {:>9} {:>9}\n", f.name, plan.name(), kM, kN, kK, "ns a call", "least",
+    fmt::print("{}: {} of {} x {} x {}\n{:24} {:>9} {:>9} {:>9}\n", f.name, plan.name(), kM, kN, kK, "ns a call", "least",
                "median", "x bare");
     nlohmann::ordered_json calls;
     for (const Timed& t : all) {

@@ -49,6 +49,33 @@ Graph describe(int operands) {
   return g;
 }
 
+/// MXFP8: both operands with their scales, one scale of the tensor, a bias, d.
+Graph describe_scaled() {
+  constexpr std::int64_t kBlocks = kK / 32;
+  Graph g;
+  const auto scaled = [&](const char* name, bool is_a) {
+    const std::int64_t rows = is_a ? kM : kN;
+    const auto stride = [&](std::int64_t k) {
+      return is_a ? std::vector{rows * k, k, std::int64_t{1}} : std::vector{rows * k, std::int64_t{1}, k};
+    };
+    const auto dim = [&](std::int64_t k) {
+      return is_a ? std::vector{std::int64_t{1}, rows, k} : std::vector{std::int64_t{1}, k, rows};
+    };
+    const Tensor x = g.tensor({.name = name, .dim = dim(kK), .stride = stride(kK), .data_type = DataType::fp8_e4m3});
+    const Tensor s = g.tensor({.name = std::string("scales of ") + name,
+                               .dim = dim(kBlocks),
+                               .stride = stride(kBlocks),
+                               .data_type = DataType::fp8_e8m0,
+                               .reordering = TensorReordering::f8_128x4});
+    return g.block_scale_dequantize(x, s, is_a ? std::vector<std::int64_t>{1, 1, 32} : std::vector<std::int64_t>{1, 32, 1});
+  };
+  const Tensor scale = g.tensor({.name = "scale", .dim = {1, 1, 1}, .stride = {1, 1, 1}, .data_type = DataType::fp32});
+  const Tensor bias = g.tensor({.name = "bias", .dim = {1, 1, kN}, .stride = {kN, kN, 1}});
+  const Tensor product = g.matmul(scaled("a", true), scaled("b", false));
+  g.add(g.mul(product, scale), bias).set_output(true).set_data_type(DataType::bf16).set_name("d");
+  return g;
+}
+
 /// The recipe of the chain with the rules of the copy engine for A, B and matrix outputs, and a launcher that launches nothing.
 CompiledPlan checks_only(int operands) {
   auto state = std::make_shared<plan::CompiledState>();
@@ -73,9 +100,7 @@ CompiledPlan checks_only(int operands) {
   return CompiledPlan(std::move(state));
 }
 
-CompiledPlan sm90_plan(int operands) {
-  return describe(operands).plans({.device = kGpu, .deselect_engines = {"cpu", "cublaslt"}}).compile();
-}
+CompiledPlan sm90_plan(Graph graph) { return graph.plans({.device = kGpu, .deselect_engines = {"cpu", "cublaslt"}}).compile(); }
 
 /// As declared but for M; nobody dereferences the addresses.
 std::vector<TensorView> pack(const CompiledPlan& plan, std::int64_t m, std::uintptr_t base) {
@@ -88,8 +113,8 @@ std::vector<TensorView> pack(const CompiledPlan& plan, std::int64_t m, std::uint
     v.device = kGpu;
     v.observed_bytes = 16 << 20;
     for (std::size_t i = 0; i < o.dim.size(); ++i) {
-      // Only a and what has rows of M follow it: b's axis 1 is K.
-      v.extent[i] = i == 1 && o.dim[i] == kM ? m : o.dim[i];
+      // Only a and what has rows of M follow it: b's axis 1 is K, and atoms of scales stay whole.
+      v.extent[i] = i == 1 && o.dim[i] == kM && o.dtype != DataType::fp8_e8m0 ? m : o.dim[i];
       v.stride[i] = o.stride[i];
     }
     views.push_back(v);
@@ -142,10 +167,11 @@ std::vector<Case> make_cases() {
       cases.push_back({fmt::format("{} {} operands, {} new", name, plan.operands().size(), text),
                        budgets.begin()[static_cast<int>(change)], plan, packs(plan, change)});
   };
-  const CompiledPlan sm90 = sm90_plan(3);
+  const CompiledPlan sm90 = sm90_plan(describe(3));
   add("sm90", sm90, {1050, 1100, 2650});
-  add("sm90", sm90_plan(5), {1400, 1400, 3400});
-  add("sm90", sm90_plan(9), {2400, 2400, 5100});
+  add("sm90", sm90_plan(describe(5)), {1400, 1400, 3400});
+  add("sm90 mxfp8", sm90_plan(describe_scaled()), {1600, 1620, 3850});
+  add("sm90", sm90_plan(describe(9)), {2400, 2400, 5100});
   std::vector<void*> bare;
   for (const TensorView& v : pack(sm90, kM, 1)) bare.push_back(v.data);
   cases.push_back({"sm90 3 addresses", 1150, sm90, {}, {bare}});
