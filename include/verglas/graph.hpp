@@ -134,6 +134,10 @@ class Graph {
   std::array<Tensor, 2> block_scale_quantize(const Tensor& input, std::int64_t block_size, std::optional<int> axis = {},
                                              NodeAttributes attributes = {}, bool transpose = false);
 
+  /// Columns of a result come in runs of `length`, by turns of two kinds: all of the first kind, or of the second. N becomes N
+  /// / 2. Two of them and a product are SwiGLU over weights whose rows are interleaved in runs of 32.
+  Tensor take_runs(const Tensor& input, std::int64_t length, bool second, NodeAttributes attributes = {});
+
   Tensor add(const Tensor& a, const Tensor& b) { return pointwise(PointwiseMode::add, {a, b}); }
   Tensor mul(const Tensor& a, const Tensor& b) { return pointwise(PointwiseMode::mul, {a, b}); }
   Tensor relu(const Tensor& x) { return pointwise(PointwiseMode::relu, {x}); }

@@ -269,8 +269,34 @@ tuple of Tensor
 )");
 }
 
+static void bind_runs(GraphClass& c) {
+  c.def(
+      "take_runs",
+      [](Lifecycle& g, const Tensor& input, std::int64_t length, bool second, const Type& compute, std::string name) {
+        return g.graph().take_runs(input, length, second, attributes_of(compute, name));
+      },
+      nb::arg("input"), nb::arg("length"), nb::arg("second") = false, nb::arg("compute_data_type") = Type(), nb::arg("name") = "",
+      R"(Every second run of columns: of N columns that come in runs of two kinds by turns, all of one kind.
+
+Parameters
+----------
+input : Tensor
+    A result of a product or of nodes behind one, (L, M, N).
+length : int
+    Columns of a run: 32.
+second : bool
+    The runs from the second one on.
+
+Returns
+-------
+Tensor
+    (L, M, N / 2).
+)");
+}
+
 void bind_pointwise(GraphClass& c) {
   bind_block_scales(c);
+  bind_runs(c);
   unary(c, "identity", Mode::identity, "x, which is a cast when the result has another type");
   binary(c, "add", Mode::add, "a", "b", "a + b");
   binary(c, "bias", Mode::add, "input", "bias", "input + bias");

@@ -607,6 +607,32 @@ class Graph:
             Data (FP8_E4M3, FP8_E5M2 or FP4_E2M1) and scales (FP8_E8M0 or FP8_E4M3): set both types and mark both as outputs.
         """
 
+    def take_runs(
+        self,
+        input: Tensor,
+        length: int,
+        second: bool = False,
+        compute_data_type: data_type | str | Any = data_type.NOT_SET,
+        name: str = "",
+    ) -> Tensor:
+        """
+        Every second run of columns: of N columns that come in runs of two kinds by turns, all of one kind.
+
+        Parameters
+        ----------
+        input : Tensor
+            A result of a product or of nodes behind one, (L, M, N).
+        length : int
+            Columns of a run: 32.
+        second : bool
+            The runs from the second one on.
+
+        Returns
+        -------
+        Tensor
+            (L, M, N / 2).
+        """
+
     def identity(self, input: Tensor, compute_data_type: data_type | str | Any = data_type.NOT_SET, name: str = "") -> Tensor:
         """
         x, which is a cast when the result has another type, element by element.

@@ -101,7 +101,11 @@ class Analyser {
   int operand_of(int index);
   int add_role(const Role& role);
   /// Symbols of (L, M, N) for a tensor aligned at the right; false where an extent fits neither 1 nor the full one.
-  bool epilogue_axes(const TensorData& t, Role& role) const;
+  /// `is_half`: of what is made of runs.
+  bool epilogue_axes(const TensorData& t, Role& role, bool is_half = false) const;
+  bool is_half(int index) const {
+    return c_.values[static_cast<std::size_t>(value_of_[static_cast<std::size_t>(index)])].is_half;
+  }
   /// One row for each group, beside rows of groups.
   bool is_of_groups(const TensorData& t) const;
   int aux_role(int index);
@@ -111,6 +115,7 @@ class Analyser {
   /// Epilogue nodes and those of inputs only that the epilogue reads; prologue nodes are done with.
   void collect_steps();
   void add_step(const NodeData& n);
+  void add_runs(const NodeData& n);
 
   // What is stored: outputs.cpp.
   void add_store(const NodeData& n);

@@ -16,9 +16,12 @@ inline constexpr int kMaxRoles = 64;
 inline constexpr int kMaxSteps = 512;
 
 /// What stands for an extent: a live quantity of the call, or 1 for good. Of grouped products: g groups, e experts, t rows of the
-/// tokens where these are not M.
-enum class Symbol : std::uint8_t { one, l, m, n, k, g, e, t };
-inline constexpr int kSymbols = 8;
+/// tokens where these are not M. h is half of N, of what is made of runs.
+enum class Symbol : std::uint8_t { one, l, m, n, k, g, e, t, h };
+inline constexpr int kSymbols = 9;
+
+/// Columns of a run where every second run is taken.
+inline constexpr int kRun = 32;
 
 /// A tensor that the caller passes, as declared.
 struct Operand {
@@ -61,13 +64,15 @@ struct Role {
   bool is_interleaved = false;        ///< of scales: a blob of atoms, which has no axes
 };
 
-/// One pointwise node. Operands are values; it computes in `compute` and rounds to the type of `value`.
+/// One pointwise node. Operands are values; it computes in `compute` and rounds to the type of `value`. Or, where `run` is not
+/// −1, every second run of kRun columns of its operand, from that one on.
 struct Step {
   PointwiseMode mode = PointwiseMode::identity;
   PointwiseParameters parameters;     ///< gen_index: axis 0, 1, 2 of (L, M, N)
   DataType compute = DataType::fp32;  ///< fp32 or int32
   std::array<int, 3> input{-1, -1, -1};
   int value = -1;
+  int run = -1;  ///< −1, 0 or 1
   std::string name;
 };
 
@@ -81,6 +86,7 @@ struct Value {
   double constant = 0.0;         ///< of ValueKind::constant, as given: engines round it to dtype
   std::array<bool, 3> varies{};  ///< along L, M, N; a false axis holds one value for all
   std::string name;
+  bool is_half = false;  ///< made of runs: N / 2 columns
 };
 
 /// A step on the way into a product: `x` is the running value, the other operand (if any) is a scalar role or a constant.

@@ -80,16 +80,17 @@ int Analyser::add_role(const Role& role) {
   return static_cast<int>(c_.roles.size()) - 1;
 }
 
-bool Analyser::epilogue_axes(const TensorData& t, Role& role) const {
+bool Analyser::epilogue_axes(const TensorData& t, Role& role, bool is_half) const {
   const auto r = static_cast<int>(t.dim.size());
   if (r > 3) return false;
-  const std::array symbols{c_.grouping.axis == GroupedAxis::k ? Symbol::g : Symbol::l, Symbol::m, Symbol::n};
+  const std::array symbols{c_.grouping.axis == GroupedAxis::k ? Symbol::g : Symbol::l, Symbol::m,
+                           is_half ? Symbol::h : Symbol::n};
   for (int axis = 0; axis < 3; ++axis) {
     const int at = axis - (3 - r);
     const auto i = static_cast<std::size_t>(axis);
     role.axis[i] = static_cast<std::int8_t>(at < 0 ? -1 : at);
     const std::int64_t e = at < 0 ? 1 : t.dim[static_cast<std::size_t>(at)];
-    const std::int64_t full = full_[i];
+    const std::int64_t full = is_half && axis == 2 ? full_[i] / 2 : full_[i];
     if (axis < 2 && is_of_groups(t)) {
       role.symbol[i] = axis == 0 ? Symbol::g : Symbol::one;
       continue;
@@ -168,6 +169,7 @@ void Analyser::collect_steps() {
       if (!tensor(n.output).is_virtual)
         stop(Rule::chain_block_scale_operand, "node " + label_of(n) + " has an output that is marked as one of the graph");
     }
+    if (n.kind == NodeKind::take_runs && is_live(i)) add_runs(n);
     if (n.kind != NodeKind::pointwise || !is_live(i)) continue;
     if (!after_[static_cast<std::size_t>(n.output)] && !tensor(n.output).is_virtual)
       stop(Rule::chain_input_output,
@@ -195,6 +197,7 @@ void Analyser::add_step(const NodeData& n) {
   if (n.pointwise == PointwiseMode::gen_index) step.parameters.axis += 3 - static_cast<int>(out.dim.size());
   for (std::size_t k = 0; k < n.inputs.size(); ++k) {
     step.input[k] = value_of(n.inputs[k]);
+    v.is_half |= c_.values[static_cast<std::size_t>(step.input[k])].is_half;
     for (std::size_t i = 0; i < 3; ++i) v.varies[i] = v.varies[i] || c_.values[static_cast<std::size_t>(step.input[k])].varies[i];
   }
   const bool of_one = step.parameters.axis == 0 && c_.grouping.axis == GroupedAxis::m;  // L is 1, whatever the group
@@ -205,7 +208,33 @@ void Analyser::add_step(const NodeData& n) {
     add_value(n.output, std::move(v));
     return;
   }
+  if (v.is_half && n.pointwise == PointwiseMode::gen_index)
+    stop(Rule::chain_runs, "node " + label_of(n) + " counts along what is made of runs");
   step.value = add_value(n.output, std::move(v));
+  c_.steps.push_back(std::move(step));
+}
+
+void Analyser::add_runs(const NodeData& n) {
+  const TensorData& out = tensor(n.output);
+  const auto refuse = [&](const std::string& text) { stop(Rule::chain_runs, "node " + label_of(n) + " " + text); };
+  require_served(out);
+  if (!after_[static_cast<std::size_t>(n.output)]) refuse("reads what no matmul computes");
+  if (n.run != kRun) refuse("takes runs of " + std::to_string(n.run));
+  if (c_.grouping.axis != GroupedAxis::none) refuse("stands behind a grouped product");
+  if (is_half(n.inputs[0])) refuse("takes runs of what is made of runs");
+  if (c_.steps.size() == kMaxSteps) stop(Rule::chain_too_large, "the chain has more than 512 steps");
+  Step step;
+  step.compute = out.dtype == DataType::int32 ? DataType::int32 : DataType::fp32;
+  step.input[0] = value_of(n.inputs[0]);
+  step.run = n.second_runs ? 1 : 0;
+  step.name = n.name;
+  step.value = add_value(n.output, {.kind = ValueKind::step,
+                                    .dtype = out.dtype,
+                                    .source = static_cast<int>(c_.steps.size()),
+                                    .constant = 0.0,
+                                    .varies = {true, true, true},
+                                    .name = out.name,
+                                    .is_half = true});
   c_.steps.push_back(std::move(step));
 }
 

@@ -12,7 +12,7 @@ void Analyser::add_store(const NodeData& n) {
   require_plain(out);
   Role role;  // a result of products has their shape: no operand that the epilogue accepts widens it
   role.kind = RoleKind::output;
-  epilogue_axes(out, role);
+  epilogue_axes(out, role, is_half(n.output));
   role.operand = operand_of(n.output);
   c_.stores.push_back(
       {.value = value_of_[static_cast<std::size_t>(n.output)], .role = add_role(role), .accumulate = n.accumulate});
@@ -49,13 +49,17 @@ void Analyser::add_reduction(const NodeData& n) {
   r.value = value_of_[static_cast<std::size_t>(source)];
   Role role;
   role.kind = RoleKind::reduction;
-  epilogue_axes(out, role);
+  const bool of_runs = is_half(source);
+  epilogue_axes(out, role, of_runs);
   const bool by_groups = n.inputs.size() == 2 && m[0] != 1;
   for (std::size_t i = 0; i < 3; ++i) {
     if (i == 0 && by_groups) continue;
     r.reduces[i] = m[i] == 1;  // an axis with extent 1 in the output is reduced, also where the full extent is 1
     if (r.reduces[i]) role.symbol[i] = Symbol::one;
   }
+  if (of_runs && (!r.reduces[2] || r.mode == ReductionMode::avg))
+    stop(Rule::chain_runs,
+         "reduction " + label_of(n) + " of what is made of runs " + (r.reduces[2] ? "is a mean" : "keeps its columns"));
   role.operand = operand_of(n.output);
   r.role = add_role(role);
   c_.reductions.push_back(r);
@@ -89,9 +93,11 @@ void Analyser::add_quantised(const NodeData& n) {
   q.value = value_of_[static_cast<std::size_t>(n.inputs[0])];
   q.along_m = n.block_axis + 2 == static_cast<int>(source.dim.size());
   q.block = n.block;
+  if (is_half(n.inputs[0]) && q.along_m)
+    stop(Rule::chain_runs, "node " + label_of(n) + " quantises what is made of runs along M");
   Role role;
   role.kind = RoleKind::output;
-  if (!epilogue_axes(data, role)) refuse("reads a result of another shape");
+  if (!epilogue_axes(data, role, is_half(n.inputs[0]))) refuse("reads a result of another shape");
   role.operand = operand_of(n.output);
   q.role = add_role(role);
   c_.quantised.push_back(q);

@@ -277,6 +277,18 @@ std::array<Tensor, 2> Graph::block_scale_quantize(const Tensor& input, std::int6
   return {Tensor(data_, data), Tensor(data_, data + 1)};
 }
 
+Tensor Graph::take_runs(const Tensor& input, std::int64_t length, bool second, NodeAttributes attributes) {
+  if (input.graph_ != data_) throw broken(Rule::graph_handle, "take_runs: the operand is a tensor of another graph, or none");
+  NodeData n;
+  n.kind = NodeKind::take_runs;
+  n.name = std::move(attributes.name);
+  n.compute = attributes.compute_data_type;
+  n.run = length;
+  n.second_runs = second;
+  n.inputs.push_back(input.index_);
+  return Tensor(data_, add_node(*data_, std::move(n)));
+}
+
 std::size_t Graph::tensor_count() const { return data_->tensors.size(); }
 Tensor Graph::tensor_at(std::size_t index) const {
   if (index >= data_->tensors.size()) throw broken(Rule::graph_handle, "there is no tensor number " + std::to_string(index));

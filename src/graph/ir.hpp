@@ -18,6 +18,7 @@ enum class NodeKind : std::uint8_t {
   reduction,
   block_scale_dequantize,
   block_scale_quantize,
+  take_runs,
   moe_grouped_matmul,
   moe_grouped_matmul_bwd,
 };
@@ -51,6 +52,8 @@ struct NodeData {
   std::optional<int> axis;               ///< of a quantize, as given
   bool transpose = false;                ///< of a quantize
   bool is_negative_scale = false;        ///< of a dequantize
+  std::int64_t run = 0;                  ///< of take_runs: columns of a run
+  bool second_runs = false;              ///< of take_runs
   MoeMode moe_mode = MoeMode::none;      ///< of a grouped product, as are the next four
   MoeOffsets moe_offsets = MoeOffsets::first_token;
   std::int64_t top_k = 1;

@@ -318,14 +318,20 @@ void read_op(const Object& o, NodeData& n) {
     n.block_size = {read_int(o.need("block_size"), o.at("block_size"))};
     o.with("axis", [&](const Json& v, const std::string& p) { n.axis = read_axis(v, p); });
     o.with("transpose", [&](const Json& v, const std::string& p) { n.transpose = read_bool(v, p); });
+  } else if (op == "take_runs") {
+    n.kind = NodeKind::take_runs;
+    o.allow(node_keys({"length", "second"}));
+    n.run = read_int(o.need("length"), o.at("length"));
+    o.with("second", [&](const Json& v, const std::string& p) { n.second_runs = read_bool(v, p); });
   } else if (op == "moe_grouped_matmul" || op == "moe_grouped_matmul_bwd") {
     n.kind = op == "moe_grouped_matmul" ? NodeKind::moe_grouped_matmul : NodeKind::moe_grouped_matmul_bwd;
     read_grouped(o, n);
   } else {
     const auto mode = pointwise_from_name(op);
     if (!mode)
-      throw broken(Rule::file_word, who(o.at("op")), shown(o.need("op")),
-                   "matmul, reduction, moe_grouped_matmul, block_scale_dequantize, block_scale_quantize or a pointwise mode");
+      throw broken(
+          Rule::file_word, who(o.at("op")), shown(o.need("op")),
+          "matmul, reduction, moe_grouped_matmul, block_scale_dequantize, block_scale_quantize, take_runs or a pointwise mode");
     n.pointwise = *mode;
     o.allow(node_keys({"lower_clip", "upper_clip", "negative_slope", "alpha", "beta", "axis"}));
     PointwiseParameters& q = n.parameters;

@@ -113,6 +113,9 @@ std::string node_line(const NodeData& n, const Names& names) {
     line.add("block_size", std::to_string(n.block_size.empty() ? 0 : n.block_size.front()));
     if (n.axis) line.add("axis", std::to_string(*n.axis));
     if (n.transpose) line.add("transpose", "true");
+  } else if (n.kind == NodeKind::take_runs) {
+    line.add("length", std::to_string(n.run));
+    if (n.second_runs) line.add("second", "true");
   } else if (n.kind == NodeKind::moe_grouped_matmul) {
     if (n.moe_mode != MoeMode::none) line.add_word("mode", name_of(n.moe_mode));
     if (n.moe_offsets != MoeOffsets::first_token) line.add_word("offsets", name_of(n.moe_offsets));

@@ -156,6 +156,19 @@ void check_reduction(const NodeData& n, const GraphData& g) {
                  "each 1 or the full one, and a reduced axis");
 }
 
+/// Half of the columns.
+Extents run_dim(const NodeData& n, const GraphData& g) {
+  const TensorData& in = g.tensors[static_cast<std::size_t>(n.inputs[0])];
+  if (n.run < 1 || n.run > (1 << 30))
+    throw broken(Rule::graph_runs, who(n), "runs of " + std::to_string(n.run), "1 column or more");
+  Extents dim = in.dim;
+  if (dim.empty() || dim.back() % (2 * n.run) != 0)
+    throw broken(Rule::graph_runs, who(n) + ", " + who(in), "extents " + text_of(dim),
+                 "a last one that is a multiple of " + std::to_string(2 * n.run) + ", pairs of runs");
+  dim.back() /= 2;
+  return dim;
+}
+
 void resolve_type(TensorData& t, const GraphData& g) {
   if (!t.dtype_is_users) t.dtype = t.is_virtual ? g.intermediate : g.io;
 }
@@ -179,6 +192,8 @@ void infer(NodeData& n, GraphData& g) {
     check_parameters(n, g);
     dim = broadcast(n, g);
     out.grouped_by = grouped_by(n, g);
+  } else if (n.kind == NodeKind::take_runs) {
+    dim = run_dim(n, g);
   } else if (n.kind == NodeKind::reduction) {
     check_reduction(n, g);
     dim = out.dim;
@@ -236,7 +251,8 @@ int arity_of(const NodeData& n) {
     case NodeKind::moe_grouped_matmul:
     case NodeKind::moe_grouped_matmul_bwd: return grouped_arity(n);
     case NodeKind::reduction: return n.inputs.size() == 2 ? 2 : 1;
-    case NodeKind::block_scale_quantize: return 1;
+    case NodeKind::block_scale_quantize:
+    case NodeKind::take_runs: return 1;
     case NodeKind::pointwise: break;
   }
   return verglas::arity_of(n.pointwise);

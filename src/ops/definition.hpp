@@ -25,7 +25,14 @@ struct Problem {
   bool alpha_in_memory = false;                   ///< an fp32 where the tensors are, and no scalar of the call
   std::array<TensorView, kMaxTensors> layout{};   ///< of outputs: what they have to be; not set: no such output
   std::array<std::uint8_t, kMaxTensors> major{};  ///< of matrices: the contiguous axis, 0 or 1
+  /// Of matrices: how long an axis along N is in a graph at least. One of extent 1 would be a broadcast axis.
+  std::array<std::int64_t, kMaxTensors> least = filled(2);
 
+  static constexpr std::array<std::int64_t, kMaxTensors> filled(std::int64_t v) {
+    std::array<std::int64_t, kMaxTensors> all;
+    all.fill(v);
+    return all;
+  }
   bool has(int place) const noexcept { return is_given(given[static_cast<std::size_t>(place)]); }
   const TensorView& at(int place) const noexcept { return given[static_cast<std::size_t>(place)]; }
   /// "gemm_swiglu, ab12"
@@ -43,8 +50,6 @@ struct Problem {
   /// The same where blocks of K have scales. Afterwards `given` counts elements of A and B, and has scales as runs of bytes.
   /// Tells whether A and B are fp4.
   bool read_scaled_product(int a, int b, int sfa, int sfb);
-  /// Makes the bytes of a tensor of scales (L, rows, bytes of 128 rows).
-  void split_scales(int place, std::int64_t rows);
   /// A matrix of these extents, packed.
   void read_matrix(int place, std::array<std::int64_t, 3> extent);
   void read_scalar(int place) const;                                             ///< one fp32
@@ -74,24 +79,12 @@ enum class Cut : std::uint8_t {
   bytes,   ///< scales of blocks: all that there are, in a row
   alpha,   ///< no tensor of the operation: the call's alpha
   own,     ///< as the operation's own function says
-  // One batch at a time: runs of columns take the place of the batch.
-  a_batch,    ///< (M, K) as (1, M, K)
-  b_runs,     ///< every second run of 32 rows: (N / 64, 32, K)
-  pair_runs,  ///< every second run of 32 columns: (N / 64, M, 32)
-  runs,       ///< every run of 32 columns: (N / 32, M, 32)
-  // The same for operands whose scales come in atoms of 128 rows: these take the place of the batch, and `part` says which of
-  // their four runs of 32. Runs that the last 128 rows have not are in no batch.
-  b_quarters,      ///< (⌈N / 128⌉, 32, K)
-  quarters,        ///< (⌈N / 128⌉, M, 32)
-  halves,          ///< of columns that are half as many: (⌈N / 64⌉, M, 32); `part` says which of two
-  batch_scales,    ///< of one batch: all that there are, in a row; the tensor is (L, rows, bytes of 128 rows)
-  quarter_scales,  ///< the same from the first scale of those rows on
 };
 
 struct Feed {
   std::int8_t place = 0;
   Cut cut = Cut::alpha;
-  std::int8_t part = 0;                                             ///< which of two runs is the first; what `view` makes of it
+  std::int8_t part = 0;                                             ///< what `view` makes of it
   TensorView (*view)(const TensorView& whole, int part) = nullptr;  ///< of Cut::own
 };
 
@@ -100,7 +93,7 @@ class Description {
  public:
   Description(const Problem& p, int of_part) : part(of_part), p_(p) {}
 
-  Tensor input(int place, Cut cut, int part = 0);
+  Tensor input(int place, Cut cut);
   Tensor alpha();
   Tensor scalar(int place);  ///< one fp32 in memory
   /// A (L, M, K) and B (L, K, N), times their scales where there are some.
@@ -112,14 +105,11 @@ class Description {
     return graph.matmul(a, b, {.compute_data_type = is_fp32 ? DataType::tf32 : DataType::not_set});
   }
   /// Stores `x`, rounded to the type of that output.
-  void store(const Tensor& x, int place, Cut cut, int part = 0);
+  void store(const Tensor& x, int place, Cut cut);
   /// Stores x in blocks of columns, each with a scale.
   void store_quantised(const Tensor& x, int place, int scale);
   /// max |x| over everything; −∞ over nothing.
   void store_amax(const Tensor& x, int place);
-  /// One batch of A times its scales, and 32 of each 128 rows of B times theirs.
-  Tensor batch_of_a(int place, int scale);
-  Tensor quarter_of_b(int place, int scale, int part);
   /// Sum over the columns.
   void store_row_sum(const Tensor& x, int place);
 
@@ -131,7 +121,6 @@ class Description {
   const int part;  ///< which of the operation's graphs this is
   Graph graph{GraphAttributes{.io_data_type = DataType::fp32}};
   std::vector<std::pair<std::int64_t, Feed>> feeds;  ///< by uid
-  bool by_batch = false;                             ///< a launch for each batch
 
  private:
   Tensor scales(int place, bool of_b);
@@ -159,8 +148,6 @@ class Definition {
   virtual void infer(Problem& p) const = 0;
   /// Graphs, launched one after another.
   virtual int parts(const Problem&) const noexcept { return 1; }
-  /// An fp32 for which each launch has one, and the call the largest, on the host: its place; −1: there is none.
-  virtual int largest() const noexcept { return -1; }
   virtual void describe(const Problem& p, Description& d) const = 0;
 };
 
@@ -173,8 +160,8 @@ const Definition& gemm_proj_rope_mxfp8() noexcept;
 
 /// Checks all that can be checked without an address.
 Problem problem_of(const Definition& definition, std::span<const TensorView> tensors, const Options& options);
-/// The view of an operand in batch `batch`, for cuts that go one at a time.
-TensorView cut_out(const TensorView& whole, const Feed& feed, std::int64_t batch) noexcept;
+/// The view of an operand.
+TensorView cut_out(const TensorView& whole, const Feed& feed) noexcept;
 
 /// What a plan depends on, as bytes.
 using Key = std::array<std::uint8_t, 2 * kMaxTensors + 8>;
@@ -185,7 +172,6 @@ struct Built {
   struct Part {
     CompiledPlan plan;
     std::vector<Feed> feeds;  ///< in the plan's order
-    bool by_batch = false;
   };
   Key key{};
   std::vector<Part> parts;

@@ -5,42 +5,19 @@
 namespace verglas::ops {
 namespace {
 
-constexpr std::int64_t kRun = 32;  ///< columns of up, then columns of gate
-
-TensorView with_axes(const TensorView& v, std::array<std::int64_t, 3> extent, std::array<std::int64_t, 3> stride,
-                     std::int64_t first) noexcept {
+TensorView with_axes(const TensorView& v, std::array<std::int64_t, 3> extent, std::array<std::int64_t, 3> stride) noexcept {
   TensorView out = v;
-  const std::int64_t bytes = first * bits_of(v.dtype) / 8;
   out.rank = 3;
-  if (out.data != nullptr) out.data = static_cast<char*>(out.data) + bytes;
-  if (out.observed_bytes >= 0) out.observed_bytes = std::max<std::int64_t>(out.observed_bytes - bytes, 0);
   std::copy(extent.begin(), extent.end(), out.extent.begin());
   std::copy(stride.begin(), stride.end(), out.stride.begin());
   return out;
 }
 
-/// As many times `of` runs, the last maybe in part, as have run number `part`.
-std::int64_t blocks_of(std::int64_t extent, std::int64_t of, int part) noexcept { return (extent / kRun + of - 1 - part) / of; }
-
-/// Rows 32 apart have their scales 4 bytes apart in an atom.
-constexpr std::int64_t kQuarterBytes = 4;
-/// As many bytes of atoms from there on. Of the last atom nobody reads as many as were left out in front, but they count.
-TensorView scales_from(const TensorView& v, std::int64_t first, std::int64_t bytes) noexcept {
-  TensorView out = v;
-  out.rank = 1;
-  out.extent[0] = bytes;
-  out.stride[0] = 1;
-  if (out.data != nullptr) out.data = static_cast<char*>(out.data) + first;
-  if (out.observed_bytes >= 0) out.observed_bytes = std::max(out.observed_bytes - first + 3 * kQuarterBytes, std::int64_t{0});
-  return out;
-}
-
 /// The tensor with no extent of 0 or 1 but a batch of 1: in a graph those would be broadcast axes, or no axes.
-TensorView grown(TensorView v, Cut cut, std::uint8_t major) noexcept {
-  const auto raise = [&](std::size_t axis, std::int64_t least) { v.extent[axis] = std::max(v.extent[axis], least); };
-  raise(0, cut == Cut::b_runs ? 4 * kRun : cut == Cut::b_quarters ? 8 * kRun : 2);
-  const bool whole_pairs = cut == Cut::pair_runs || cut == Cut::halves;
-  if (cut != Cut::column) raise(1, cut == Cut::quarters ? 8 * kRun : whole_pairs ? 4 * kRun : cut == Cut::runs ? 2 * kRun : 2);
+TensorView grown(TensorView v, Cut cut, std::uint8_t major, std::int64_t least) noexcept {
+  const auto raise = [&](std::size_t axis, std::int64_t to) { v.extent[axis] = std::max(v.extent[axis], to); };
+  raise(0, cut == Cut::b ? least : 2);
+  if (cut != Cut::column) raise(1, cut == Cut::full ? least : 2);
   if (v.extent[2] != 1) raise(2, 2);
   const bool second = major == 1 || cut == Cut::column;
   v.stride[0] = second ? v.extent[1] : 1;
@@ -51,42 +28,20 @@ TensorView grown(TensorView v, Cut cut, std::uint8_t major) noexcept {
 
 }  // namespace
 
-TensorView cut_out(const TensorView& v, const Feed& feed, std::int64_t batch) noexcept {
+TensorView cut_out(const TensorView& v, const Feed& feed) noexcept {
   const auto& e = v.extent;
   const auto& s = v.stride;
   TensorView out;
   switch (feed.cut) {
     case Cut::a:
-    case Cut::full: return with_axes(v, {e[2], e[0], e[1]}, {s[2], s[0], s[1]}, 0);
+    case Cut::full: return with_axes(v, {e[2], e[0], e[1]}, {s[2], s[0], s[1]});
     case Cut::b:
-      out = with_axes(v, {e[2], e[0], e[1]}, {s[2], s[0], s[1]}, 0);
+      out = with_axes(v, {e[2], e[0], e[1]}, {s[2], s[0], s[1]});
       out.order = AxisOrder::kernel;
       return out;
-    case Cut::column: return with_axes(v, {e[2], e[0], 1}, {s[2], s[0], 1}, 0);
+    case Cut::column: return with_axes(v, {e[2], e[0], 1}, {s[2], s[0], 1});
     case Cut::bytes: return v;
-    case Cut::scalar: return with_axes(v, {1, 1, 1}, {1, 1, 1}, 0);
-    case Cut::a_batch: return with_axes(v, {1, e[0], e[1]}, {0, s[0], s[1]}, batch * s[2]);
-    case Cut::b_runs:
-      out = with_axes(v, {e[0] / (2 * kRun), kRun, e[1]}, {2 * kRun * s[0], s[0], s[1]}, batch * s[2] + feed.part * kRun * s[0]);
-      out.order = AxisOrder::kernel;
-      return out;
-    case Cut::pair_runs:
-      return with_axes(v, {e[1] / (2 * kRun), e[0], kRun}, {2 * kRun * s[1], s[0], s[1]}, batch * s[2] + feed.part * kRun * s[1]);
-    case Cut::runs: return with_axes(v, {e[1] / kRun, e[0], kRun}, {kRun * s[1], s[0], s[1]}, batch * s[2]);
-    case Cut::b_quarters:
-      out = with_axes(v, {blocks_of(e[0], 4, feed.part), kRun, e[1]}, {4 * kRun * s[0], s[0], s[1]},
-                      batch * s[2] + feed.part * kRun * s[0]);
-      out.order = AxisOrder::kernel;
-      return out;
-    case Cut::quarters:
-      return with_axes(v, {blocks_of(e[1], 4, feed.part), e[0], kRun}, {4 * kRun * s[1], s[0], s[1]},
-                       batch * s[2] + feed.part * kRun * s[1]);
-    case Cut::halves:
-      return with_axes(v, {blocks_of(e[1], 2, feed.part), e[0], kRun}, {2 * kRun * s[1], s[0], s[1]},
-                       batch * s[2] + feed.part * kRun * s[1]);
-    case Cut::batch_scales: return scales_from(v, batch * s[0], s[0]);
-    case Cut::quarter_scales:
-      return scales_from(v, batch * s[0] + kQuarterBytes * feed.part, blocks_of(e[1], 4, feed.part) * e[2]);
+    case Cut::scalar: return with_axes(v, {1, 1, 1}, {1, 1, 1});
     case Cut::own: return feed.view(v, feed.part);
     case Cut::alpha: break;
   }
@@ -94,11 +49,12 @@ TensorView cut_out(const TensorView& v, const Feed& feed, std::int64_t batch) no
 }
 
 Tensor Description::declare(const TensorView& like, const Feed& feed, const std::string& name) {
-  return input(grown(like, feed.cut, p_.major[static_cast<std::size_t>(feed.place)]), feed, name);
+  const auto i = static_cast<std::size_t>(feed.place);
+  return input(grown(like, feed.cut, p_.major[i], p_.least[i]), feed, name);
 }
 
 Tensor Description::input(const TensorView& whole, const Feed& feed, const std::string& name) {
-  const TensorView v = cut_out(whole, feed, 0);
+  const TensorView v = cut_out(whole, feed);
   std::vector<std::int64_t> dim(v.extent.begin(), v.extent.begin() + 3);
   std::vector<std::int64_t> stride(v.stride.begin(), v.stride.begin() + 3);
   if (v.order == AxisOrder::kernel) {  // a graph declares B as (L, K, N)
@@ -110,11 +66,9 @@ Tensor Description::input(const TensorView& whole, const Feed& feed, const std::
   return t;
 }
 
-Tensor Description::input(int place, Cut cut, int part) {
-  const Feed feed{static_cast<std::int8_t>(place), cut, static_cast<std::int8_t>(part)};
-  std::string name(p_.definition.tensors()[static_cast<std::size_t>(place)].name);
-  if (cut == Cut::b_runs) name += part == 0 ? " (up)" : " (gate)";
-  return declare(p_.at(place), feed, name);
+Tensor Description::input(int place, Cut cut) {
+  return declare(p_.at(place), {static_cast<std::int8_t>(place), cut},
+                 std::string(p_.definition.tensors()[static_cast<std::size_t>(place)].name));
 }
 
 Tensor Description::alpha() {
@@ -136,12 +90,11 @@ Tensor Description::scalar(int place) {
   return t;
 }
 
-void Description::store(const Tensor& x, int place, Cut cut, int part) {
+void Description::store(const Tensor& x, int place, Cut cut) {
   const auto i = static_cast<std::size_t>(place);
-  const Feed feed{static_cast<std::int8_t>(place), cut, static_cast<std::int8_t>(part)};
-  const TensorView v = cut_out(grown(p_.layout[i], cut, p_.major[i]), feed, 0);
+  const Feed feed{static_cast<std::int8_t>(place), cut};
+  const TensorView v = cut_out(grown(p_.layout[i], cut, p_.major[i], p_.least[i]), feed);
   std::string name(p_.definition.tensors()[i].name);
-  if (cut == Cut::pair_runs) name += part == 0 ? " (up)" : " (gate)";
   Tensor out = graph.pointwise(PointwiseMode::identity, {x});
   out.set_name(name).set_data_type(v.dtype).set_output(true);
   out.set_stride({v.stride[0], v.stride[1], v.stride[2]});
@@ -151,7 +104,7 @@ void Description::store(const Tensor& x, int place, Cut cut, int part) {
 void Description::store_blocks(const std::array<Tensor, 2>& both, const std::array<TensorView, 2>& whole,
                                const std::array<Feed, 2>& where) {
   for (std::size_t i = 0; i < 2; ++i) {
-    const TensorView v = cut_out(whole[i], where[i], 0);
+    const TensorView v = cut_out(whole[i], where[i]);
     Tensor t = both[i];
     t.set_name(std::string(p_.definition.tensors()[static_cast<std::size_t>(where[i].place)].name));
     t.set_data_type(v.dtype).set_output(true).set_stride({v.stride[0], v.stride[1], v.stride[2]});

@@ -32,8 +32,6 @@ class GemmSwiglu final : public Definition {
     p.require({kA, kB});
     const bool scaled = p.has(kSfa) || p.has(kSfb) || p.has(kAmax) || p.has(kSfc) || p.has(kNormConst);
     if (scaled) p.require({kSfa, kSfb});
-    for (const int place : {kSfc, kNormConst})
-      if (p.has(place)) throw broken(Rule::op_not_yet, p.who(place) + " asks for a quantised output");
     if (scaled || p.at(kA).dtype == fp32 || p.at(kA).dtype == bf16)
       p.require_accumulator({fp32});
     else
@@ -43,48 +41,47 @@ class GemmSwiglu final : public Definition {
       fp4 = p.read_scaled_product(kA, kB, kSfa, kSfb);
     else
       p.read_plain_product(kA, kB);
-    if (p.n % 64 != 0)
+    if (p.n % (2 * kRun) != 0)
       throw broken(Rule::op_extent, p.who(kB), "N = " + std::to_string(p.n),
                    "a multiple of 64: runs of 32 rows of up and of gate");
+    p.least[kB] = p.least[kAb12] = 2 * kRun;
+    p.least[kC] = kRun;
     p.make_matrix(kAb12, p.n, p.options.ab12_dtype, fp32, {fp32, fp16, bf16, fp8_e4m3, fp8_e5m2});
-    p.make_matrix(kC, p.n / 2, p.options.c_dtype, fp16, {fp32, fp16, bf16}, kAb12);
-    if (!scaled) return;
-    p.split_scales(kSfa, p.m);
-    p.split_scales(kSfb, p.n);
-    if (!p.has(kAmax) && !(fp4 && p.layout[kC].dtype == bf16)) return;
-    if (p.at(kA).device.type != DeviceType::cpu) throw broken(Rule::op_not_yet, p.who(kAmax) + " is the largest of two launches");
-    p.make_scalar(kAmax, 3);
+    p.make_matrix(kC, p.n / 2, p.options.c_dtype, fp16, {fp32, fp16, bf16, fp8_e4m3, fp8_e5m2}, kAb12);
+    read_c(p, scaled);
+    if (scaled && (p.has(kAmax) || (fp4 && p.layout[kC].dtype == bf16))) p.make_scalar(kAmax, 3);
   }
 
-  /// Atoms of scales have 128 rows, and a graph takes the same runs of each: so one has the first pairs and one the second.
-  int parts(const Problem& p) const noexcept override { return p.block == 0 ? 1 : 2; }
-  int largest() const noexcept override { return kAmax; }
-
   void describe(const Problem& p, Description& d) const override {
-    d.by_batch = true;
     Graph& g = d.graph;
-    if (p.block != 0) {
-      const Tensor a = d.batch_of_a(kA, kSfa);
-      const Tensor up = d.product(a, d.quarter_of_b(kB, kSfb, 2 * d.part));
-      const Tensor gate = d.product(a, d.quarter_of_b(kB, kSfb, 2 * d.part + 1));
-      const Tensor alpha = d.alpha();
-      const Tensor u = g.mul(up, alpha), v = g.mul(gate, alpha), c = g.mul(u, g.swish(v));
-      d.store(u, kAb12, Cut::quarters, 2 * d.part);
-      d.store(v, kAb12, Cut::quarters, 2 * d.part + 1);
-      d.store(c, kC, Cut::halves, d.part);
-      if (p.layout[kAmax].dtype != not_set) d.store_amax(c, kAmax);
-      return;
-    }
-    // Two products that share A, of every second run of 32 rows of B. Runs are the batch: a stride cannot skip from run to run.
-    const Tensor a = d.input(kA, Cut::a_batch);
-    const Tensor up = d.product(a, d.input(kB, Cut::b_runs, 0));
-    const Tensor gate = d.product(a, d.input(kB, Cut::b_runs, 1));
-    const Tensor alpha = d.alpha();
-    const Tensor u = g.mul(up, alpha);
-    const Tensor v = g.mul(gate, alpha);
-    d.store(u, kAb12, Cut::pair_runs, 0);
-    d.store(v, kAb12, Cut::pair_runs, 1);
-    d.store(g.mul(u, g.swish(v)), kC, Cut::runs);
+    const Tensor x = g.mul(d.product(d.matrix_a(kA, kSfa), d.matrix_b(kB, kSfb)), d.alpha());
+    const Tensor up = g.take_runs(x, kRun, false), gate = g.take_runs(x, kRun, true);
+    const Tensor c = g.mul(up, g.swish(gate));
+    d.store(x, kAb12, Cut::full);
+    if (p.layout[kSfc].dtype != not_set)
+      d.store_quantised(g.mul(c, d.scalar(kNormConst)), kC, kSfc);
+    else
+      d.store(c, kC, Cut::full);
+    if (p.layout[kAmax].dtype != not_set) d.store_amax(c, kAmax);
+  }
+
+ private:
+  static constexpr std::int64_t kRun = 32;  ///< columns of up, then columns of gate
+
+  /// An fp8 C has scales of its own, and a factor that its numbers were multiplied by before.
+  static void read_c(Problem& p, bool scaled) {
+    const DataType type = p.layout[kC].dtype;
+    const bool narrow = type == fp8_e4m3 || type == fp8_e5m2;
+    for (const int place : {kSfc, kNormConst})
+      if (!narrow && p.has(place)) throw broken(Rule::op_missing, p.who(place), "a tensor", "none where c is not fp8");
+    if (!narrow) return;
+    if (!scaled)
+      throw broken(Rule::op_dtype, p.who(kC), std::string(name_of(type)) + " beside operands without scales", "fp32, fp16, bf16");
+    if (type != fp8_e4m3)
+      throw broken(Rule::op_not_yet, p.who(kC) + " in " + std::string(name_of(type)) + " asks for a quantised output");
+    p.require({kNormConst});
+    p.read_scalar(kNormConst);
+    p.make_scales(kSfc, p.n / 2, p.at(kSfa).dtype);
   }
 };
 

@@ -34,7 +34,6 @@ std::shared_ptr<const Built> build(const Problem& p, const Key& key) {
     p.definition.describe(p, d);
     Built::Part& made = built->parts.emplace_back();
     made.plan = d.graph.compile({.device = p.at(0).device, .deselect_engines = {}});
-    made.by_batch = d.by_batch;
     for (const OperandInfo& o : made.plan.operands())
       for (const auto& [uid, feed] : d.feeds)
         if (uid == o.uid) made.feeds.push_back(feed);
@@ -63,13 +62,6 @@ void check_apart(const Problem& p) {
     }
 }
 
-/// Of an output that no plan writes.
-void require_writable(const Problem& p, int place) {
-  if (p.at(place).data == nullptr) throw broken(Rule::call_null, p.who(place), "a null address", "memory");
-  if (p.at(place).read_only)
-    throw broken(Rule::call_read_only, p.who(place), "memory that must not be written", "memory that may");
-}
-
 }  // namespace
 
 std::shared_ptr<const Built> built_for(const Problem& p) {
@@ -80,34 +72,19 @@ std::shared_ptr<const Built> built_for(const Problem& p) {
 
 void launch(const Built& built, const Problem& p, const TensorView& alpha, Stream stream) {
   std::array<TensorView, 2 * kMaxTensors> views;
-  const auto cut = [&](const Built::Part& part, std::int64_t batch) {
+  const auto cut = [&](const Built::Part& part) {
     for (std::size_t i = 0; i < part.feeds.size(); ++i) {
       const Feed& feed = part.feeds[i];
-      views[i] = feed.cut == Cut::alpha ? alpha : cut_out(p.at(feed.place), feed, batch);
+      views[i] = feed.cut == Cut::alpha ? alpha : cut_out(p.at(feed.place), feed);
     }
     return std::span<const TensorView>(views.data(), part.feeds.size());
   };
-  if (Repeat::is_single(built, p)) return built.parts.front().plan.run(cut(built.parts.front(), 0), stream);
+  if (Repeat::is_single(built)) return built.parts.front().plan.run(cut(built.parts.front()), stream);
   check_apart(p);
-  const int place = p.definition.largest();
-  const bool joins = place >= 0 && p.has(place);
-  if (joins) require_writable(p, place);
-  std::vector<float> largest(joins ? built.parts.size() * static_cast<std::size_t>(p.l) : 0);
   std::vector<BoundCall> calls;  // all are checked before the first is launched
-  for (const Built::Part& part : built.parts)
-    for (std::int64_t batch = 0; batch < (part.by_batch ? p.l : 1); ++batch) {
-      const auto given = cut(part, batch);
-      for (std::size_t i = 0; joins && i < given.size(); ++i)
-        if (part.feeds[i].place == place && part.feeds[i].cut == Cut::scalar) views[i].data = &largest[calls.size()];
-      calls.push_back(part.plan.bind(given, stream));
-    }
+  for (const Built::Part& part : built.parts) calls.push_back(part.plan.bind(cut(part), stream));
   for (BoundCall& call : calls)
     if (const Status status = call(); !status.ok()) throw call.explain(status);
-  if (joins) {
-    float found = -std::numeric_limits<float>::infinity();
-    for (const float x : largest) found = x > found || std::isnan(x) ? x : found;
-    *static_cast<float*>(p.at(place).data) = found;
-  }
 }
 
 Operation Operation::named(std::string_view name) {
@@ -220,7 +197,7 @@ void Prepared::execute(std::span<const TensorView> tensors, std::optional<float>
                  "as the samples");
   }
   launch(*built_, p, scalar, stream);
-  if (Repeat::is_single(*built_, p)) last_->put(std::make_shared<const Repeat>(tensors, p, built_));
+  if (Repeat::is_single(*built_)) last_->put(std::make_shared<const Repeat>(tensors, p, built_));
 }
 
 }  // namespace verglas::ops

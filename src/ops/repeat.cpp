@@ -40,7 +40,7 @@ Repeat::Repeat(std::span<const TensorView> tensors, const Problem& p, const std:
     : key_(built->key), built_(built.get()), tensors_(tensors.begin(), tensors.end()) {
   const auto infos = p.definition.tensors();
   for (std::size_t i = 0; i < infos.size(); ++i) outputs_ |= (infos[i].is_output ? 1U : 0U) << i;
-  if (!is_single(*built, p)) return;
+  if (!is_single(*built)) return;
   const Built::Part& part = built->parts.front();
   const auto operands = part.plan.operands();
   for (std::size_t i = 0; i < part.feeds.size(); ++i) {
@@ -50,7 +50,7 @@ Repeat::Repeat(std::span<const TensorView> tensors, const Problem& p, const std:
     if (feed.cut != Cut::alpha) {
       TensorView whole = p.at(feed.place);
       whole.data = reinterpret_cast<void*>(kSomewhere);
-      view = cut_out(whole, feed, 0);
+      view = cut_out(whole, feed);
       operand = {feed.place, static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(view.data) - kSomewhere)};
       view.data = nullptr;
       declare(view, operands[i]);
@@ -60,9 +60,8 @@ Repeat::Repeat(std::span<const TensorView> tensors, const Problem& p, const std:
   }
 }
 
-bool Repeat::is_single(const Built& built, const Problem& p) noexcept {
-  const Built::Part& first = built.parts.front();
-  return built.parts.size() == 1 && (!first.by_batch || p.l == 1) && first.feeds.size() <= kMostOperands;
+bool Repeat::is_single(const Built& built) noexcept {
+  return built.parts.size() == 1 && built.parts.front().feeds.size() <= kMostOperands;
 }
 
 std::shared_ptr<const Repeat> Repeat::after(const Operation& operation, std::span<const TensorView> tensors,

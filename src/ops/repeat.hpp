@@ -27,7 +27,7 @@ class Repeat {
   /// why; or the call takes several launches, and has to be made in full. Throws what the driver says.
   bool launch(const Built& built, std::span<const TensorView> tensors, const TensorView& alpha, Stream stream) const;
   /// One launch and no more.
-  static bool is_single(const Built& built, const Problem& p) noexcept;
+  static bool is_single(const Built& built) noexcept;
 
  private:
   struct Operand {

@@ -92,14 +92,6 @@ bool Problem::read_scaled_product(int a, int b, int sfa, int sfb) {
   return fp4;
 }
 
-void Problem::split_scales(int place, std::int64_t rows) {
-  TensorView& v = given[static_cast<std::size_t>(place)];
-  const AtomView atoms(rows, numeric::scale_columns(k, block), 1);
-  v.rank = 3;
-  v.extent = {l, rows, 512 * atoms.extent[4]};
-  v.stride = {atoms.bytes(), 0, 1};
-}
-
 void Problem::make_scales(int place, std::int64_t columns, DataType type) {
   const AtomView atoms(m, numeric::scale_columns(columns, block), l);
   TensorView& v = layout[static_cast<std::size_t>(place)];
@@ -127,33 +119,17 @@ Tensor Description::atoms(int place, const Feed& feed, std::array<std::int64_t, 
 }
 
 Tensor Description::scales(int place, bool of_b) {
-  const std::int64_t rows = std::max<std::int64_t>(of_b ? p_.n : p_.m, 2);
+  const std::int64_t rows = std::max<std::int64_t>(of_b ? p_.n : p_.m, of_b ? p_.least[1] : 2);
   const std::int64_t columns = numeric::scale_columns(std::max<std::int64_t>(p_.k, 2), p_.block);
   const std::int64_t batch = p_.l == 1 ? 1 : std::max<std::int64_t>(p_.l, 2);
   return atoms(place, {static_cast<std::int8_t>(place), Cut::bytes, 0}, {batch, of_b ? columns : rows, of_b ? rows : columns});
 }
 
-Tensor Description::batch_of_a(int place, int scale) {
-  const Tensor x = input(place, Cut::a_batch);
-  const std::int64_t rows = std::max<std::int64_t>(p_.m, 2),
-                     columns = numeric::scale_columns(std::max<std::int64_t>(p_.k, 2), p_.block);
-  return graph.block_scale_dequantize(
-      x, atoms(scale, {static_cast<std::int8_t>(scale), Cut::batch_scales, 0}, {1, rows, columns}), {1, p_.block});
-}
-
-Tensor Description::quarter_of_b(int place, int scale, int quarter) {
-  const auto which = static_cast<std::int8_t>(quarter);
-  const Tensor x = input(place, Cut::b_quarters, quarter);
-  const std::int64_t blocks = x.dim()[0];
-  const std::int64_t columns = numeric::scale_columns(std::max<std::int64_t>(p_.k, 2), p_.block);
-  const Tensor s = atoms(scale, {static_cast<std::int8_t>(scale), Cut::quarter_scales, which}, {blocks, columns, 32});
-  return graph.block_scale_dequantize(x, s, {p_.block, 1});
-}
-
 void Description::store_quantised(const Tensor& x, int place, int scale) {
   const auto name = [&](int i) { return std::string(p_.definition.tensors()[static_cast<std::size_t>(i)].name); };
   auto [data, scales] = graph.block_scale_quantize(x, p_.block);
-  const std::int64_t m = std::max<std::int64_t>(p_.m, 2), n = std::max<std::int64_t>(p_.n, 2);
+  const auto i = static_cast<std::size_t>(place);
+  const std::int64_t m = std::max<std::int64_t>(p_.m, 2), n = std::max(p_.layout[i].extent[1], p_.least[i]);
   const bool is_n_major = p_.major[static_cast<std::size_t>(place)] == 1;
   data.set_name(name(place)).set_data_type(p_.layout[static_cast<std::size_t>(place)].dtype).set_output(true);
   data.set_stride({m * n, is_n_major ? n : 1, is_n_major ? 1 : m});

@@ -16,7 +16,7 @@ bool is_scale(const chain::FusionChain& c, std::size_t operand) {
 
 /// Of interleaved scales: whole atoms of (batch, rows, blocks), at the declared extents.
 std::size_t blob_bytes(const chain::FusionChain& c, const chain::Role& r) {
-  const auto extent = [&](chain::Symbol s) { return s == chain::Symbol::one ? 1 : c.declared[static_cast<std::size_t>(s) - 1]; };
+  const auto extent = [&](chain::Symbol s) { return declared_extent(c, s); };
   return static_cast<std::size_t>(numeric::scale_blob_bytes({.batches = extent(r.symbol[0]),
                                                              .rows = extent(r.symbol[1]),
                                                              .columns = numeric::scale_columns(extent(r.symbol[2]), r.block)}));

@@ -29,7 +29,8 @@ RoleFact fact_of(const chain::FusionChain& c, const chain::Role& role) {
 
 class Builder {
  public:
-  Builder(const chain::FusionChain& c, const Requirements& q) : q_(q) {
+  Builder(const chain::FusionChain& c, const Requirements& q)
+      : q_(q), has_runs_(std::ranges::any_of(c.steps, [](const chain::Step& s) { return s.run >= 0; })) {
     r_.declared = c.declared;
     r_.device = q.device;
     r_.workspace = q.workspace;
@@ -149,6 +150,7 @@ class Builder {
     each_role(is_vector, Rule::call_aux_extent, CheckKind::vector);
     add(Rule::call_extent_limit, CheckKind::live, 0);
     if (q_.inner) add(Rule::call_inner, CheckKind::inner, 0);
+    if (has_runs_) add(Rule::call_runs, CheckKind::runs, 0);
     if (r_.offsets >= 0) add(Rule::call_extent_limit, CheckKind::live_groups, 0);
     each_role(is_matrix, Rule::call_batch, CheckKind::batch);
     each_role(is_matrix, Rule::call_extent, CheckKind::extents, 1);
@@ -189,6 +191,7 @@ class Builder {
   }
 
   const Requirements& q_;
+  const bool has_runs_;
   Recipe r_;
 };
 

@@ -386,6 +386,7 @@ Status evaluate(const Recipe& r, const Check* list, const Launcher& launcher, co
         b.live[2] = a.extent[1];
         b.live[3] = m.extent[1];
         b.live[4] = a.extent[2];
+        b.live[8] = m.extent[1] / 2;
         if ((b.live[1] | b.live[2] | b.live[3] | b.live[4]) >= kExtentLimit) [[unlikely]]
           return fail([&] {
             return Words{"L = " + std::to_string(b.live[1]) + ", M = " + std::to_string(b.live[2]) +
@@ -398,6 +399,14 @@ Status evaluate(const Recipe& r, const Check* list, const Launcher& launcher, co
       case CheckKind::inner:
         if (b.live[4] == 0) [[unlikely]]
           return fail([] { return Words{"K = 0", "at least 1"}; });
+        ++c;
+        break;
+      case CheckKind::runs:
+        if (b.live[3] % (2 * chain::kRun) != 0) [[unlikely]]
+          return fail([&] {
+            return Words{"N = " + std::to_string(b.live[3]), "a multiple of " + std::to_string(2 * chain::kRun) +
+                                                                 ": pairs of runs of " + std::to_string(chain::kRun)};
+          });
         ++c;
         break;
       case CheckKind::live_groups: {
@@ -507,8 +516,8 @@ Status evaluate(const Recipe& r, const Check* list, const Launcher& launcher, co
           const std::int64_t extent = live_of(f, 2);
           if (extent % f.block != 0) [[unlikely]]
             return fail([&] {
-              return Words{(f.symbol[2] == Symbol::m ? "M = " : "N = ") + std::to_string(extent),
-                           "a multiple of " + std::to_string(f.block)};
+              const char* axis = f.symbol[2] == Symbol::m ? "M = " : f.symbol[2] == Symbol::h ? "N / 2 = " : "N = ";
+              return Words{axis + std::to_string(extent), "a multiple of " + std::to_string(f.block)};
             });
         } while (more(CheckKind::blocks));
         break;

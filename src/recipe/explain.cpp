@@ -72,6 +72,7 @@ std::string subject_of(const Recipe& r, const chain::FusionChain& chain, const C
     case CheckKind::plan_device:
     case CheckKind::live:
     case CheckKind::inner:
+    case CheckKind::runs:
     case CheckKind::live_groups:
     case CheckKind::data:
     case CheckKind::grid: return "call";
@@ -102,6 +103,7 @@ std::string_view kind_text(CheckKind k) {
     case CheckKind::reach: return "byte offsets fit";
     case CheckKind::live: return "read L, M, N, K";
     case CheckKind::inner: return "K is not 0";
+    case CheckKind::runs: return "whole pairs of runs";
     case CheckKind::vector: return "one axis";
     case CheckKind::live_groups: return "read groups, experts, rows";
     case CheckKind::batch: return "batch";

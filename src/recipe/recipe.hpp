@@ -38,6 +38,7 @@ enum class CheckKind : std::uint8_t {
   vector,        ///< role of one axis: no other extent than 1 beside it, none below 0
   live,          ///< M and K from the first a, N from the first b, L from the first role that has it; each below 2^31
   inner,         ///< K is not 0
+  runs,          ///< N is whole pairs of runs
   live_groups,   ///< groups from the offsets, experts from the first b or its table, rows from token indices; each below 2^31
   batch,         ///< role: canonical axis 0
   extents,       ///< role: canonical axes from `a` on have the live extents
@@ -95,7 +96,7 @@ struct RoleView {
 
 /// What the checks establish and the launcher reads: live extents and one view a role.
 struct Binding {
-  std::int64_t live[kSymbols];  ///< indexed by Symbol: 1, L, M, N, K, and where there are groups G, E, T
+  std::int64_t live[kSymbols];  ///< indexed by Symbol: 1, L, M, N, K; where there are groups G, E, T; N / 2
   RoleView role[kMaxRoles];
   bool is_ready = false;     ///< what `Launcher::current_device` found
   bool is_declared = false;  ///< extents and strides of all roles are those of the declaration

@@ -67,10 +67,11 @@ Graph with_extents(const Graph& graph, const Extents& extents) {
     for (std::size_t axis = 0; axis < 3; ++axis) {
       if (r.axis[axis] < 0) continue;
       const bool is_one = r.symbol[axis] == chain::Symbol::one;
-      const std::size_t which = is_one ? 0 : static_cast<std::size_t>(r.symbol[axis]) - 1;
+      const bool is_half = r.symbol[axis] == chain::Symbol::h;
+      const std::size_t which = is_one ? 0 : is_half ? 2 : static_cast<std::size_t>(r.symbol[axis]) - 1;
       if (which >= extents.size())
         throw broken(Rule::tool_shape, label_of(*chain, r), "an axis of groups", "operands that follow L, M, N and K alone");
-      const std::int64_t e = is_one ? 1 : extents[which];
+      const std::int64_t e = is_one ? 1 : is_half ? extents[which] / 2 : extents[which];
       followed[which] = followed[which] || !is_one;
       std::int64_t& held = dim[static_cast<std::size_t>(r.axis[axis])];
       if (held >= 0 && held != e)

@@ -189,6 +189,8 @@ class Evaluator {
         out = pointwise(n);
       else if (n.kind == NodeKind::reduction)
         out = reduce(n);
+      else if (n.kind == NodeKind::take_runs)
+        out = runs(n);
       else if (n.kind == NodeKind::moe_grouped_matmul && !tensor(n.inputs[1]).by_pointers)
         out = grouped(n, progress);
       else if (n.kind == NodeKind::moe_grouped_matmul_bwd && !n.accumulate)
@@ -214,6 +216,17 @@ class Evaluator {
     for (const int result : {n.output, n.scale})
       if (result >= 0)
         values_[static_cast<std::size_t>(result)].assign(static_cast<std::size_t>(count(tensor(result).dim)), kAnything);
+  }
+
+  std::vector<Ball> runs(const NodeData& n) const {
+    const std::vector<Ball>& in = values_[static_cast<std::size_t>(n.inputs[0])];
+    const std::int64_t columns = tensor(n.output).dim.back();
+    std::vector<Ball> out;
+    for (std::int64_t i = 0; i < count(tensor(n.output).dim); ++i) {
+      const std::int64_t row = i / columns, at = i % columns, pair = at / n.run;
+      out.push_back(in[static_cast<std::size_t>(2 * columns * row + (2 * pair + n.second_runs) * n.run + at % n.run)]);
+    }
+    return out;
   }
 
   std::int64_t work() const {

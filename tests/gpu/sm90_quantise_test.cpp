@@ -1,11 +1,6 @@
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstring>
-#include <list>
-#include <random>
-#include <thread>
-
+#include "beside_cpu.hpp"
 #include "numeric/convert.hpp"
 #include "support/gpu.hpp"
 #include "verglas/verglas.hpp"
@@ -15,14 +10,13 @@
 namespace verglas {
 namespace {
 
-constexpr Device kGpu{DeviceType::cuda, 0};
-
 struct Case {
   std::int64_t l, m, n, k;
   DataType data, scale;
   std::int64_t block;
   bool interleaved = true, dense = false, reduces = false, gap = false;
   DataType between = DataType::fp32;
+  bool along_n = true, along_m = false, m_major = false;
 };
 
 std::int64_t ceil_to(std::int64_t x, std::int64_t y) { return (x + y - 1) / y * y; }
@@ -32,14 +26,18 @@ void describe(Graph& g, const Case& c) {
   const Tensor b = g.tensor({.name = "b", .dim = {c.l, c.k, c.n}, .stride = {c.n * c.k, 1, c.k}, .data_type = DataType::bf16});
   const Tensor bias = g.tensor({.name = "bias", .dim = {1, 1, c.n}, .stride = {c.n, c.n, 1}, .data_type = DataType::fp32});
   Tensor x = g.add(g.matmul(a, b), bias).set_data_type(c.between);
-  auto [y, s] = g.block_scale_quantize(x, c.block, std::optional<int>(2), {.name = "q"});
-  const std::int64_t pitch = c.n + (c.gap ? 4 : 0);
-  y.set_name("y").set_data_type(c.data).set_stride({c.m * pitch, pitch, 1}).set_output(true);
-  s.set_name("s").set_data_type(c.scale).set_output(true);
-  if (c.interleaved) {
-    const std::int64_t rows = ceil_to(c.m, 128), columns = ceil_to(c.n / c.block, 4);
+  const auto quantise = [&](int axis, const std::string& suffix) {
+    auto [y, s] = g.block_scale_quantize(x, c.block, std::optional<int>(axis), {.name = "q" + suffix});
+    const std::int64_t pitch = (c.m_major ? c.m : c.n) + (c.gap ? 4 : 0);
+    y.set_name("y" + suffix).set_data_type(c.data).set_output(true);
+    y.set_stride(c.m_major ? std::vector{c.n * pitch, std::int64_t{1}, pitch} : std::vector{c.m * pitch, pitch, std::int64_t{1}});
+    s.set_name("s" + suffix).set_data_type(c.scale).set_output(true);
+    if (!c.interleaved) return;
+    const std::int64_t rows = ceil_to(axis == 2 ? c.m : c.n, 128), columns = ceil_to((axis == 2 ? c.n : c.m) / c.block, 4);
     s.set_dim({c.l, rows, columns}).set_stride({rows * columns, columns, 1}).set_reordering_type(TensorReordering::f8_128x4);
-  }
+  };
+  if (c.along_n) quantise(2, "");
+  if (c.along_m) quantise(1, " (columns)");
   if (c.dense) x.set_output(true);
   if (c.reduces) g.reduction(x, ReductionMode::amax).set_dim({1, 1, 1}).set_output(true).set_data_type(DataType::fp32);
 }
@@ -47,53 +45,22 @@ void describe(Graph& g, const Case& c) {
 void compare(const Case& c, std::size_t plan_index) {
   SCOPED_TRACE(::testing::Message() << c.l << 'x' << c.m << 'x' << c.n << 'x' << c.k << ' ' << name_of(c.data) << " block "
                                     << c.block << (c.interleaved ? " interleaved" : "") << (c.gap ? " gap" : "")
+                                    << (c.along_m ? c.along_n ? " both" : " columns" : "") << (c.m_major ? " m-major" : "")
                                     << (c.dense ? " dense" : "") << (c.reduces ? " amax" : ""));
-  std::mt19937 random(static_cast<unsigned>(c.m * 31 + c.n * 7 + c.k));
-  Graph on_cpu, on_gpu;
-  describe(on_cpu, c);
-  describe(on_gpu, c);
-  const CompiledPlan reference = on_cpu.compile();
-  const PlanList plans = on_gpu.plans({.device = kGpu, .deselect_engines = {"cpu", "cublaslt"}});
-  ASSERT_GE(plans.size(), 1U) << plans.unsupported_text();
-  const CompiledPlan plan = plans.compile(plan_index % plans.size());
-  const cuda::DriverTable& driver = **cuda::driver();
-  std::list<std::vector<std::uint8_t>> host;
-  std::list<support::DeviceBuffer> device;
-  std::vector<void*> host_call, device_call;
-  for (const OperandInfo& o : reference.operands()) {
-    std::int64_t count = 1;
-    for (std::size_t i = 0; i < o.dim.size(); ++i) count += (o.dim[i] - 1) * o.stride[i];
-    auto& bytes = host.emplace_back(static_cast<std::size_t>((count * bits_of(o.dtype) + 7) / 8), std::uint8_t{0xFF});
-    if (!o.is_output)
-      for (std::int64_t i = 0; i < count; ++i) {
-        // Some rows and columns are small, so that scales differ, and a few blocks are zeros.
-        const int size = i / 64 % 5 == 0 ? 0 : 1 << i / 64 % 4;
-        numeric::from_float(static_cast<float>(static_cast<int>(random() % 7) - 3) * static_cast<float>(size),
-                            bytes.data() + i * bytes_of(o.dtype), o.dtype);
-      }
-    device.emplace_back(driver, bytes.size(), 0xFF).upload(bytes.data());
-    host_call.push_back(bytes.data());
-    device_call.push_back(device.back().data());
-  }
-  ASSERT_TRUE(reference.execute(host_call).ok());
-  ASSERT_TRUE(plan.execute(device_call).ok()) << plan.name();
-  ASSERT_EQ(driver.cuCtxSynchronize(), cuda::CUDA_SUCCESS);
-  auto want = host.begin();
-  auto got = device.begin();
-  for (const OperandInfo& o : reference.operands()) {
-    const std::vector<std::uint8_t> bytes = got->download();
-    std::size_t wrong = 0, first = 0;
-    for (std::size_t i = 0; i < bytes.size(); ++i)
-      if (bytes[i] != (*want)[i] && wrong++ == 0) first = i;
-    EXPECT_EQ(wrong, 0U) << plan.name() << ", '" << o.name << "' first at " << first;
-    EXPECT_EQ(got->touched_guard_bytes(), 0) << o.name;
-    ++want, ++got;
-  }
+  const auto fill = [](const OperandInfo& o, gpu_test::Bytes& bytes, std::mt19937& random) {
+    const auto size = static_cast<std::size_t>(bytes_of(o.dtype));
+    for (std::size_t i = 0; i < bytes.size() / size; ++i) {
+      // Some rows and columns are small, so that scales differ, and a few blocks are zeros.
+      const int scale = i / 64 % 5 == 0 ? 0 : 1 << i / 64 % 4;
+      numeric::from_float(static_cast<float>((static_cast<int>(random() % 7) - 3) * scale), &bytes[i * size], o.dtype);
+    }
+  };
+  gpu_test::expect_same_bytes(gpu_test::run_beside_cpu([&](Graph& g) { describe(g, c); }, plan_index,
+                                                       {.fill = fill, .seed = static_cast<unsigned>(c.m * 31 + c.n * 7 + c.k)}));
 }
 
 TEST(Sm90Quantise, GivesTheBitsOfTheCpuEngine) {
   VERGLAS_NEEDS_GPU();
-  const cuda::PrimaryContext primary(**cuda::driver(), 0);
   constexpr DataType kE4m3 = DataType::fp8_e4m3, kE5m2 = DataType::fp8_e5m2, kFp4 = DataType::fp4_e2m1,
                      kE8m0 = DataType::fp8_e8m0;
   std::vector<Case> cases;
@@ -107,15 +74,28 @@ TEST(Sm90Quantise, GivesTheBitsOfTheCpuEngine) {
       cases.push_back({1, 129, 208, 64, kFp4, kE8m0, 16, interleaved, false, false, gap, DataType::bf16});
       cases.push_back({1, 257, 320, 0, kE4m3, kE8m0, 32, interleaved, false, false, gap});
     }
+  const auto columns = [&](Case c, bool both) {
+    c.along_m = true, c.along_n = both;
+    cases.push_back(c);
+  };
+  for (const bool interleaved : {true, false})
+    for (const bool both : {false, true}) {
+      columns({1, 320, 544, 72, kE4m3, kE8m0, 32, interleaved, false, false, both}, both);
+      columns({2, 160, 288, 64, kFp4, kE4m3, 16, interleaved, true, false, false}, both);
+      columns({1, 64, 96, 40, kE5m2, kE8m0, 32, interleaved, false, true, false, DataType::bf16}, both);
+      columns({3, 32, 1056, 64, kFp4, kE8m0, 32, interleaved, false, false, false}, both);
+      columns({1, 16, 160, 24, kE4m3, kE4m3, 16, interleaved, true, true, true}, both);
+      columns({2, 288, 224, 0, kE5m2, kE8m0, 16, interleaved, false, false, false}, both);
+      Case turned{1, 224, 192, 64, kE4m3, kE8m0, 32, interleaved, true};
+      turned.m_major = true;
+      columns(turned, both);
+    }
+  for (std::int64_t n : {std::int64_t{7}, std::int64_t{130}}) columns({2, 96, n, 64, kE4m3, kE8m0, 32}, false);
+  for (std::size_t i = 0; i < 6; ++i) columns({1, 1056, 1056, 128, kE4m3, kE8m0, 32, true, i % 2 == 0}, i % 3 == 0);
+  for (std::size_t i = 0; i < 6; ++i) columns({1, 1040, 1040, 128, kFp4, kE4m3, 16, true, true, true}, i % 3 == 0);
   for (std::size_t i = 0; i < 6; ++i) cases.push_back({1, 1030, 1056, 128, kE4m3, kE8m0, 32});
   for (std::size_t i = 0; i < 6; ++i) cases.push_back({1, 1030, 1040, 128, kFp4, kE4m3, 16, true, true});
-  std::atomic<std::size_t> next{0};
-  std::vector<std::jthread> workers;
-  for (unsigned t = 0; t < std::thread::hardware_concurrency(); ++t)
-    workers.emplace_back([&] {
-      const cuda::CurrentContext current(**cuda::driver(), primary.handle());
-      for (std::size_t i = next++; i < cases.size(); i = next++) compare(cases[i], i);
-    });
+  gpu_test::each_on_device(cases.size(), [&](std::size_t i) { compare(cases[i], i); });
 }
 
 }  // namespace

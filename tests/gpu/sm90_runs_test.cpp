@@ -8,13 +8,14 @@
 #include <random>
 #include <thread>
 
+#include "beside_cpu.hpp"
 #include "oracle/formats.hpp"
 #include "support/gpu.hpp"
 #include "support/run_graph.hpp"
 #include "verglas/verglas.hpp"
 
-// Products of runs on a real device: every plan, calls whose matrices are the halves of one and calls whose are not, ragged live
-// extents, bit for bit where small integers allow it. Gaps and guards keep their poison.
+// Products whose columns come in runs, on a real device: every plan, ragged live extents, bit for bit where small integers allow
+// it; with scales of blocks and quantised results beside the CPU engine. Gaps and guards keep their poison.
 namespace verglas {
 namespace {
 
@@ -90,38 +91,33 @@ class Sm90Runs : public support::GpuTest, public ::testing::WithParamInterface<C
         amax = std::max(amax, std::abs(c_want.back()));
       }
     }
-    support::DeviceBuffer a_device(*driver_, a.bytes(), 0xFF), b_device(*driver_, b.bytes(), 0xFF),
-        other(*driver_, b.bytes(), 0xFF);
+    support::DeviceBuffer a_device(*driver_, a.bytes(), 0xFF), b_device(*driver_, b.bytes(), 0xFF);
     support::DeviceBuffer ab_device(*driver_, ab.bytes(), 0xEE), c_device(*driver_, c.bytes(), 0xEE),
         amax_device(*driver_, 4, 0xEE);
     a_device.upload(a_bytes.data());
     b_device.upload(b_bytes.data());
-    other.upload(b_bytes.data());
     float alpha = kAlpha;
-    const auto run_of = [&](const support::DeviceBuffer& in, const Laid& l, int first, int step) {
-      return TensorView::strided(static_cast<char*>(in.data()) + l.at(0, first), l.type, {r.pairs, l.rows, 32},
-                                 {step * l.column_stride, l.row_stride, l.column_stride}, {DeviceType::cuda, 0});
+    const auto view = [&](const support::DeviceBuffer& in, const Laid& l) {
+      return TensorView::strided(in.data(), l.type, {1, l.rows, l.columns}, {l.rows * l.columns, l.row_stride, l.column_stride},
+                                 {DeviceType::cuda, 0});
     };
-    const auto half = [&](const support::DeviceBuffer& in, int first) {
-      return TensorView::strided(static_cast<char*>(in.data()) + b.at(first, 0), b.type, {r.pairs, k, 32},
-                                 {64 * b.row_stride, b.column_stride, b.row_stride}, {DeviceType::cuda, 0});
+    const auto rows_of_b = [&] {
+      return TensorView::strided(b_device.data(), b.type, {1, k, n}, {n * k, b.column_stride, b.row_stride},
+                                 {DeviceType::cuda, 0});
     };
     for (const auto& plan : plans) {
       if (!plan) continue;
-      for (const bool apart : {false, true}) {
-        SCOPED_TRACE(plan->name() + (apart ? ", matrices apart" : ""));
+      {
+        SCOPED_TRACE(plan->name());
         for (support::DeviceBuffer* out : {&ab_device, &c_device, &amax_device}) out->fill(0xEE);
         std::vector<TensorView> call;
         for (const OperandInfo& o : plan->operands())
-          call.push_back(o.name == "a"           ? TensorView::strided(a_device.data(), a.type, {1, m, k},
-                                                                       {m * k, a.row_stride, a.column_stride}, {DeviceType::cuda, 0})
-                         : o.name == "up"        ? half(b_device, 0)
-                         : o.name == "gate"      ? half(apart ? other : b_device, 32)
-                         : o.name == "alpha"     ? TensorView::address(&alpha)
-                         : o.name == "ab (up)"   ? run_of(ab_device, ab, 0, 64)
-                         : o.name == "ab (gate)" ? run_of(ab_device, ab, 32, 64)
-                         : o.name == "c"         ? run_of(c_device, c, 0, 32)
-                                                 : TensorView::address(amax_device.data()));
+          call.push_back(o.name == "a"       ? view(a_device, a)
+                         : o.name == "b"     ? rows_of_b()
+                         : o.name == "alpha" ? TensorView::address(&alpha)
+                         : o.name == "ab"    ? view(ab_device, ab)
+                         : o.name == "c"     ? view(c_device, c)
+                                             : TensorView::address(amax_device.data()));
         const Status s = plan->execute(call);
         ASSERT_TRUE(s.ok()) << plan->explain(s, call).what();
         ASSERT_EQ(driver_->cuCtxSynchronize(), cuda::CUDA_SUCCESS);
@@ -142,7 +138,7 @@ class Sm90Runs : public support::GpuTest, public ::testing::WithParamInterface<C
           std::memcpy(&is, bytes.data(), 4);
           ASSERT_NEAR(is, amax, r.linear ? 0.0 : 1e-6 * amax);
         }
-        for (const support::DeviceBuffer* x : {&a_device, &b_device, &other, &ab_device, &c_device, &amax_device})
+        for (const support::DeviceBuffer* x : {&a_device, &b_device, &ab_device, &c_device, &amax_device})
           ASSERT_EQ(x->touched_guard_bytes(), 0);
       }
     }
@@ -170,6 +166,48 @@ TEST_P(Sm90Runs, AgreeOnEveryPlan) {
     agree(r, compiled);
     if (HasFatalFailure()) return;
   }
+}
+
+/// By the CPU engine in exact arithmetic, batches among them; of swish nearly so.
+void beside_cpu(const RunGraph& r, std::size_t plan_index) {
+  SCOPED_TRACE(::testing::Message() << r);
+  const auto fill = [&](const OperandInfo& o, gpu_test::Bytes& bytes, std::mt19937& random) {
+    const float alpha = 0.5F;
+    if (o.name == "alpha") return static_cast<void>(std::memcpy(bytes.data(), &alpha, sizeof alpha));
+    if (o.name[0] != 's') return gpu_test::put_integers(o, bytes, random, 2);
+    gpu_test::put_scales(o.dtype, true, r.batches, o.name == "sa" ? r.rows : 64 * r.pairs, (r.k + r.block - 1) / r.block, bytes,
+                         random);
+  };
+  gpu_test::expect_same_bytes(gpu_test::run_beside_cpu([&](Graph& g) { g = support::describe(r); }, plan_index, {.fill = fill}));
+}
+
+TEST(Sm90ScaledRuns, GiveTheBitsOfTheCpuEngine) {
+  VERGLAS_NEEDS_GPU();
+  std::vector<RunGraph> cases;
+  for (const bool quantised : {false, true})
+    for (const bool n_major : {true, false})
+      for (const auto& [in, block] : {std::pair{fp8_e4m3, 32}, {fp8_e5m2, 32}, {fp4_e2m1, 32}, {fp4_e2m1, 16}})
+        for (const auto& [l, m, pairs, k] : {std::array<std::int64_t, 4>{1, 200, 5, 96}, {2, 300, 7, 72}, {3, 7, 2, 160}}) {
+          RunGraph r{.rows = m, .pairs = pairs, .k = k, .in = in, .out_n = n_major, .ab = fp32, .linear = true};
+          r.c = quantised ? fp8_e4m3 : fp16;
+          r.amax = cases.size() % 2 == 0;
+          r.batches = l, r.block = block, r.is_quantised = quantised;
+          cases.push_back(r);
+        }
+  for (int i = 0; i < 6; ++i)
+    cases.push_back({.rows = 1030,
+                     .pairs = 21,
+                     .k = 256,
+                     .in = fp8_e4m3,
+                     .c = fp8_e4m3,
+                     .amax = true,
+                     .linear = true,
+                     .block = 32,
+                     .is_quantised = true});
+  for (int i = 0; i < 6; ++i)
+    cases.push_back(
+        {.rows = 1030, .pairs = 21, .k = 256, .in = fp4_e2m1, .c = fp8_e4m3, .linear = true, .block = 16, .is_quantised = true});
+  gpu_test::each_on_device(cases.size(), [&](std::size_t i) { beside_cpu(cases[i], i); });
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -1,21 +1,14 @@
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <cstring>
-#include <list>
-#include <random>
-#include <thread>
 
-#include "numeric/block_scale.hpp"
-#include "numeric/convert.hpp"
+#include "beside_cpu.hpp"
 #include "support/gpu.hpp"
 #include "verglas/verglas.hpp"
 
 // Products with scales of blocks on a device and by the CPU engine: small numbers, the same bits; padding is poisoned.
 namespace verglas {
 namespace {
-
-constexpr Device kGpu{DeviceType::cuda, 0};
 
 struct Case {
   std::int64_t l, m, n, k;
@@ -70,76 +63,42 @@ void describe(Graph& g, const Case& c) {
   g.pointwise(PointwiseMode::identity, {d}).set_output(true).set_data_type(DataType::fp32);
 }
 
+/// Small numbers; padding of atoms, behind rows of plain scales, and gaps of matrices are `poison`.
+gpu_test::Operands operands_of(const Case& c, std::uint8_t poison) {
+  const auto fill = [c](const OperandInfo& o, gpu_test::Bytes& bytes, std::mt19937& random) {
+    if (o.name[0] != 's') return gpu_test::put_integers(o, bytes, random, 2);
+    gpu_test::put_scales(c.scale(), c.interleaved, c.l, o.name == "sa" ? c.m : c.n, ceil_div(c.k, c.block), bytes, random);
+    if (c.nan) bytes[0] = 0xFF;
+  };
+  const auto shift = [c](const OperandInfo& o) { return o.name[0] == 's' ? c.shift : 0; };
+  return {.poison = poison, .fill = fill, .shift = shift, .seed = static_cast<unsigned>(c.m * 31 + c.n * 7 + c.k)};
+}
+
 void compare(const Case& c, std::size_t plan_index) {
   SCOPED_TRACE(::testing::Message() << c.l << 'x' << c.m << 'x' << c.n << 'x' << c.k << (c.a_k_major ? " t" : " n")
                                     << (c.b_k_major ? "t " : "n ") << name_of(c.a) << ' ' << name_of(c.b)
                                     << (c.interleaved ? " interleaved" : "") << (c.two ? " two" : "") << " shift " << c.shift
                                     << " block " << c.block << " pad " << c.pad);
-  std::mt19937 random(static_cast<unsigned>(c.m * 31 + c.n * 7 + c.k));
-  Graph on_cpu, on_gpu;
-  describe(on_cpu, c);
-  describe(on_gpu, c);
-  const CompiledPlan reference = on_cpu.compile();
-  const PlanList plans = on_gpu.plans({.device = kGpu, .deselect_engines = {"cpu", "cublaslt"}});
-  ASSERT_GE(plans.size(), 1U) << plans.unsupported_text();
-  const CompiledPlan plan = plans.compile(plan_index % plans.size());
-  const cuda::DriverTable& driver = **cuda::driver();
-  std::list<std::vector<std::uint8_t>> host;
-  std::list<support::DeviceBuffer> device;
-  std::vector<void*> host_call, device_call;
-  for (const OperandInfo& o : reference.operands()) {
-    std::int64_t count = 1;
-    for (std::size_t i = 0; i < o.dim.size(); ++i) count += (o.dim[i] - 1) * o.stride[i];
-    auto& bytes = host.emplace_back(static_cast<std::size_t>((count * bits_of(o.dtype) + 7) / 8), std::uint8_t{0xFF});
-    const bool is_scale = o.name[0] == 's';
-    if (is_scale) {
-      // Padding stays NaN: of atoms, and behind the rows of plain scales.
-      const bool is_a = o.name == "sa";
-      const numeric::ScaleShape shape{.batches = c.l, .rows = is_a ? c.m : c.n, .columns = ceil_div(c.k, c.block)};
-      for (std::int64_t l = 0; l < c.l; ++l)
-        for (std::int64_t r = 0; r < shape.rows; ++r)
-          for (std::int64_t q = 0; q < shape.columns; ++q) {
-            const std::int64_t at = c.interleaved ? numeric::scale_offset(shape, l, r, q)
-                                                  : l * shape.rows * (shape.columns + 1) + r * (shape.columns + 1) + q;
-            const float scale = 0.5F * static_cast<float>(1 + random() % 4);
-            if (c.block == 16) {
-              numeric::from_float(random() % 2 != 0 ? scale : -scale, &bytes[static_cast<std::size_t>(at)], c.scale());
-            } else {
-              bytes[static_cast<std::size_t>(at)] = static_cast<std::uint8_t>(125 + random() % 5);
-            }
-          }
-      if (c.nan) bytes[0] = 0xFF;
-    } else if (o.dtype == DataType::fp4_e2m1) {
-      for (std::uint8_t& pair : bytes) pair = static_cast<std::uint8_t>(random());
-    } else if (!o.is_output) {
-      for (std::int64_t i = 0; i < count; ++i)
-        numeric::from_float(static_cast<float>(static_cast<int>(random() % 5) - 2), bytes.data() + i * bytes_of(o.dtype),
-                            o.dtype);
-    }
-    device.emplace_back(driver, bytes.size(), 0xFF, is_scale ? c.shift : 0).upload(bytes.data());
-    host_call.push_back(bytes.data());
-    device_call.push_back(device.back().data());
-  }
-  ASSERT_TRUE(reference.execute(host_call).ok());
-  ASSERT_TRUE(plan.execute(device_call).ok()) << plan.name();
-  ASSERT_EQ(driver.cuCtxSynchronize(), cuda::CUDA_SUCCESS);
-  const std::vector<std::uint8_t> got = device.back().download();
+  const auto run = gpu_test::run_beside_cpu([&](Graph& g) { describe(g, c); }, plan_index, operands_of(c, 0xFF));
+  ASSERT_EQ(run.outputs.size(), 1U);
+  const auto floats = [](const gpu_test::Bytes& bytes) {
+    std::vector<float> all(bytes.size() / sizeof(float));
+    std::memcpy(all.data(), bytes.data(), bytes.size());
+    return all;
+  };
+  const std::vector<float> got = floats(run.outputs[0].got), want = floats(run.outputs[0].want);
   std::size_t wrong = 0, first = 0, nans = 0;
-  for (std::size_t i = 0; i < got.size() / 4; ++i) {
-    float x = 0, y = 0;
-    std::memcpy(&x, got.data() + 4 * i, 4);
-    std::memcpy(&y, host.back().data() + 4 * i, 4);
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const float x = got[i], y = want[i];
     nans += x != x ? 1 : 0;
-    if ((x != y && (x == x || y == y)) && wrong++ == 0) first = i;
+    if (x != y && (x == x || y == y) && wrong++ == 0) first = i;
   }
-  EXPECT_EQ(wrong, 0U) << plan.name() << ", first at " << first;
+  EXPECT_EQ(wrong, 0U) << run.plan << ", first at " << first;
   EXPECT_EQ(nans > 0, c.nan);
-  for (const support::DeviceBuffer& b : device) EXPECT_EQ(b.touched_guard_bytes(), 0);
 }
 
 TEST(Sm90Scales, GiveTheBitsOfTheCpuEngine) {
   VERGLAS_NEEDS_GPU();
-  const cuda::PrimaryContext primary(**cuda::driver(), 0);
   constexpr DataType kE4m3 = DataType::fp8_e4m3, kE5m2 = DataType::fp8_e5m2, kFp32 = DataType::fp32, kBf16 = DataType::bf16;
   std::vector<Case> cases;
   for (const bool interleaved : {true, false}) {
@@ -186,13 +145,7 @@ TEST(Sm90Scales, GiveTheBitsOfTheCpuEngine) {
     add({1, 530, 1030, 640, true, true, true, kFp4, kFp4, kFp32}, 16, 0, 0);
   }
   for (std::size_t i = 0; i < 6; ++i) cases.push_back({1, 530, 1030, 640, true, true, true, kE4m3, kE4m3, kFp32});
-  std::atomic<std::size_t> next{0};
-  std::vector<std::jthread> workers;
-  for (unsigned t = 0; t < std::thread::hardware_concurrency(); ++t)
-    workers.emplace_back([&] {
-      const cuda::CurrentContext current(**cuda::driver(), primary.handle());
-      for (std::size_t i = next++; i < cases.size(); i = next++) compare(cases[i], i);
-    });
+  gpu_test::each_on_device(cases.size(), [&](std::size_t i) { compare(cases[i], i); });
 }
 
 }  // namespace

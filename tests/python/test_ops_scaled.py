@@ -109,6 +109,43 @@ def test_swiglu(form, size):
     np.testing.assert_allclose(amax.item(), np.abs(oracle.swiglu(wide_a, wide_b, 1.0)[1]).max(), rtol=1e-5)
 
 
+@pytest.mark.parametrize("form", [FORMATS[0], FORMATS[2], FORMATS[4]], ids=str)
+@pytest.mark.parametrize("norm", [1.0, 4.0])
+@pytest.mark.parametrize("major", "nm")
+def test_quantised_c_of_swiglu(form, norm, major):
+    m, n, k, batch = 131, 320, 64, 2
+    a, sfa, _ = operand(m, k, batch, form, 1)
+    b, sfb, _ = operand(n, k, batch, form, 2)
+    a[3] = 0  # blocks of zeros
+    block = form[2]
+    v = {"sfa_tensor": sfa, "sfb_tensor": sfb, "sf_vec_size": block}
+    exact = ops.gemm_swiglu_forward(a, b, 0.25, c_dtype="fp32", **v)
+    factor = np.full(1, norm, np.float32)
+    r = ops.gemm_swiglu_forward(a, b, 0.25, major, c_dtype=E4M3, norm_const_tensor=factor, **v)
+    same(r.ab12_tensor, exact.ab12_tensor, np.float32)
+    assert r.amax_tensor is None
+    scaled = (exact.c_tensor * np.float32(norm)).astype(np.float32)
+    largest = np.abs(scaled).reshape(m, n // 2 // block, block, batch).max(2)
+    wanted = (largest / np.float32(448)).astype(np.float32)
+    if form[1] == E8M0:
+        with np.errstate(divide="ignore"):
+            held = np.exp2(np.maximum(np.where(wanted == 0, -127, np.ceil(np.log2(wanted.astype(np.float64)))), -127))
+    else:
+        held = np.minimum(wanted, 448).astype(E4M3).astype(np.float64)
+    scales = plain(r.sfc_tensor, m, n // 2 // block)
+    assert r.sfc_tensor.dtype == form[1]
+    np.testing.assert_array_equal(scales.astype(np.float64), held)
+    with np.errstate(divide="ignore"):
+        inverse = np.where(held == 0, 0, 1 / held.astype(np.float32))
+    q = np.clip(scaled * np.repeat(inverse.astype(np.float32), block, 1), -448, 448)
+    same(r.c_tensor, q, E4M3)
+    assert r.c_tensor.strides[1 if major == "n" else 0] == 1
+    rest = physical(np.asarray(r.sfc_tensor)).view(np.uint8).copy()
+    for i, j, c in np.ndindex(scales.shape):
+        rest[c, i // 128, j // 4, i % 32, i // 32 % 4, j % 4] = 0
+    assert (rest == 0).all(), "padding is zero"
+
+
 def test_swiglu_of_nothing_and_of_nan():
     form = (E4M3, E8M0, 32)
     b, sfb, _ = operand(192, 64, 2, form, 2)
@@ -185,6 +222,7 @@ def test_refusals():
     fp4, sf4, _ = operand(8, 64, 1, ("fp4", E4M3, 16), 1)
     pairs = operand(128, 64, 1, form, 2)
     one = np.ones(1, np.float32)
+    scales = {"sfa_tensor": sfa, "sfb_tensor": pairs[1], "sf_vec_size": 32}
     f, s, g = ops.gemm_amax_forward, ops.gemm_srelu_forward, ops.gemm_swiglu_forward
     for rule, call in [
         ("op.option", lambda: f(a, b, sfa, sfb, sf_vec_size=16)),
@@ -196,9 +234,11 @@ def test_refusals():
         ("op.extent", lambda: f(a, b, sfa[..., 0], sfb)),
         ("op.layout", lambda: f(a, b, sfa, np.ascontiguousarray(sfb))),
         ("op.layout", lambda: f(laid(fp4, "m"), fp4, sf4, sf4, sf_vec_size=16)),
-        ("op.not_yet", lambda: g(a, b, sfa_tensor=sfa, sfb_tensor=sfb, norm_const_tensor=one, sf_vec_size=32)),
+        ("op.missing", lambda: g(a, pairs[0], norm_const_tensor=one, **scales)),
+        ("op.missing", lambda: g(a, pairs[0], c_dtype=E4M3, **scales)),
+        ("op.not_yet", lambda: g(a, pairs[0], c_dtype=E5M2, norm_const_tensor=one, **scales)),
+        ("op.dtype", lambda: g(matrix((8, 64, 1), BF16), matrix((64, 64, 1), BF16), c_dtype=E4M3)),
         ("op.missing", lambda: g(a, b, sfa_tensor=sfa, sf_vec_size=32)),
-        ("op.dtype", lambda: g(a, pairs[0], sfa_tensor=sfa, sfb_tensor=pairs[1], c_dtype=E4M3, sf_vec_size=32)),
         ("op.extent", lambda: g(a, b, sfa_tensor=sfa, sfb_tensor=sfb, sf_vec_size=32)),
         ("op.not_yet", lambda: s(a, b, sfa, sfb, d_dtype=E5M2, norm_const_tensor=one, sf_vec_size=32)),
         ("op.missing", lambda: s(a, b, sfa, sfb, d_dtype=E4M3, sf_vec_size=32)),

@@ -259,6 +259,7 @@ def test_opcheck_with_scales():
     scales = {"sfa": sfa, "sfb": sfb, "sf_vec_size": 32, "norm_const": torch.ones(1)}
     tests = ("test_faketensor",)  # the others compare inputs, which torch does not for fp8
     check(of.gemm_srelu.default, (a, b, prob, 1.0, F32, torch.float8_e4m3fn, "m"), scales, test_utils=tests)
+    check(of.gemm_swiglu.default, (a, b, 1.0, F32, torch.float8_e4m3fn, "m"), scales, test_utils=tests)
     check(of.gemm_dsrelu.default, (a, b, dy, prob, 1.0, torch.float8_e4m3fn), scales, test_utils=tests)
 
 

@@ -1,5 +1,5 @@
 #pragma once
-// C = up · swish(gate) of one product whose columns alternate, 32 of up and 32 of gate, as two products with the run as batch.
+// C = up · swish(gate) of one product whose columns come in runs of 32, by turns of up and of gate.
 #include <cstdint>
 #include <iosfwd>
 
@@ -14,6 +14,10 @@ struct RunGraph {
   verglas::DataType ab = verglas::DataType::bf16, c = verglas::DataType::bf16;
   bool amax = false;    ///< of C
   bool linear = false;  ///< C = up · max(gate, 0), which small integers make exact
+  std::int64_t batches = 1;
+  std::int64_t block = 0;     ///< elements of K that share a scale, interleaved: 32 with fp8_e8m0, 16 with fp8_e4m3; 0: none
+  bool is_quantised = false;  ///< C in blocks of `block`, with scales like those of the operands
+  verglas::DataType scale() const { return block == 16 ? verglas::DataType::fp8_e4m3 : verglas::DataType::fp8_e8m0; }
 };
 std::ostream& operator<<(std::ostream& o, const RunGraph& g);
 

@@ -53,11 +53,11 @@ def _run(
     return {place: tensor for place, tensor, spec in zip(places, made, specs, strict=True) if spec is not None}
 
 
-def _amax_and_scales(made: dict[str, Tensor], a: Tensor) -> tuple[Tensor, Tensor]:
+def _amax_and_scales(made: dict[str, Tensor], a: Tensor, scales: str = "sfd") -> tuple[Tensor, Tensor]:
     """An operator has all of its outputs: one that was not asked for has no elements. Scales are bytes, which are no numbers
     that autograd would differentiate."""
-    sfd = made["sfd"].view(torch.uint8) if "sfd" in made else a.new_empty(0, dtype=torch.uint8)
-    return made.get("amax", a.new_empty(0, dtype=torch.float32)), sfd
+    of_blocks = made[scales].view(torch.uint8) if scales in made else a.new_empty(0, dtype=torch.uint8)
+    return made.get("amax", a.new_empty(0, dtype=torch.float32)), of_blocks
 
 
 def _like(a: Tensor, b: Tensor, dtype: torch.dtype, major: str, halves: int = 1) -> Tensor:
@@ -72,12 +72,12 @@ def _amax_like(a: Tensor, d_dtype: torch.dtype, sfa: Tensor | None) -> Tensor:
     return a.new_empty(1 if is_made else 0, dtype=torch.float32)
 
 
-def _scales_like(a: Tensor, b: Tensor, d_dtype: torch.dtype, sfa: Tensor | None, block: int) -> Tensor:
+def _scales_like(a: Tensor, b: Tensor, d_dtype: torch.dtype, sfa: Tensor | None, block: int, halves: int = 1) -> Tensor:
     """Atoms of 128 rows by 4 blocks."""
     scales = a.new_empty(0, dtype=torch.uint8)
     if sfa is None or d_dtype not in _FP8:
         return scales
-    rows, columns = (a.shape[0] + 127) // 128, (b.shape[0] + 4 * block - 1) // (4 * block)
+    rows, columns = (a.shape[0] + 127) // 128, (b.shape[0] // halves + 4 * block - 1) // (4 * block)
     shape = (32, 4, rows, 4, columns, a.shape[2])
     return scales.new_empty_strided(shape, (16, 4, 512 * columns, 1, 512, 512 * columns * rows))
 
@@ -114,18 +114,21 @@ def gemm_swiglu(
     stream: int | None = None,
     sfa: Tensor | None = None,
     sfb: Tensor | None = None,
+    norm_const: Tensor | None = None,
     sf_vec_size: int = 0,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     options = {"ab12_dtype": ab12_dtype, "c_dtype": c_dtype, "major": major, "sf_vec_size": sf_vec_size}
-    made = _run("gemm_swiglu", {"a": a, "b": b, "sfa": sfa, "sfb": sfb}, options, alpha, stream)
-    return made["ab12"], made["c"], made.get("amax", a.new_empty(0, dtype=torch.float32))
+    tensors = {"a": a, "b": b, "sfa": sfa, "sfb": sfb, "norm_const": norm_const}
+    made = _run("gemm_swiglu", tensors, options, alpha, stream)
+    return made["ab12"], made["c"], *_amax_and_scales(made, a, "sfc")
 
 
 @gemm_swiglu.register_fake
-def _(a, b, alpha, ab12_dtype, c_dtype, major="n", stream=None, sfa=None, sfb=None, sf_vec_size=0):
+def _(a, b, alpha, ab12_dtype, c_dtype, major="n", stream=None, sfa=None, sfb=None, norm_const=None, sf_vec_size=0):
     is_made = sfa is not None and a.dtype not in _FP8 and c_dtype == torch.bfloat16
     amax = a.new_empty((1, 1, 1) if is_made else (0,), dtype=torch.float32)
-    return _like(a, b, ab12_dtype, major), _like(a, b, c_dtype, major, halves=2), amax
+    scales = _scales_like(a, b, c_dtype, sfa, sf_vec_size, halves=2)
+    return _like(a, b, ab12_dtype, major), _like(a, b, c_dtype, major, halves=2), amax, scales
 
 
 @torch.library.custom_op("verglas::gemm_srelu", mutates_args=())
@@ -252,7 +255,7 @@ def _keep_swiglu(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) 
     ctx.save_for_backward(a, b, output[0])
 
 
-def _swiglu_backward(ctx: Any, of_ab12: Tensor, of_c: Tensor, _: None) -> tuple[Any, ...]:
+def _swiglu_backward(ctx: Any, of_ab12: Tensor, of_c: Tensor, *_: None) -> tuple[Any, ...]:
     """From the stored ab12, so as precise as its type."""
     if ctx.is_scaled:
         raise RuntimeError("verglas::gemm_swiglu: operands with block scales have no gradient")
@@ -264,7 +267,7 @@ def _swiglu_backward(ctx: Any, of_ab12: Tensor, of_c: Tensor, _: None) -> tuple[
     of_up = of_c * gate * sigmoid
     of_gate = of_c * up * sigmoid * (1 + gate * (1 - sigmoid))
     of_x = torch.stack((of_up, of_gate), 2).reshape(m, n, batch) + of_ab12.float()
-    return *_product_gradients(ctx, of_x, a, b), *[None] * 8
+    return *_product_gradients(ctx, of_x, a, b), *[None] * 9
 
 
 gemm_swiglu.register_autograd(_swiglu_backward, setup_context=_keep_swiglu)
@@ -278,10 +281,10 @@ _OPERATORS: dict[str, tuple[Any, tuple[str, ...], dict[str, torch.dtype], tuple[
     "gemm_amax": (gemm_amax, ("a", "b", *_SCALES), {"c_dtype": _F32}, ("major", "sf_vec_size"), ("c", "amax")),
     "gemm_swiglu": (
         gemm_swiglu,
-        ("a", "b", *_SCALES),
+        ("a", "b", *_QUANTISED),
         {"ab12_dtype": _F32, "c_dtype": _F16},
         ("alpha", "major", "sf_vec_size"),
-        ("ab12", "c", "amax"),
+        ("ab12", "c", "amax", "sfc"),
     ),
     "gemm_srelu": (
         gemm_srelu,
@@ -366,6 +369,9 @@ def run(
     made = dict(zip(outputs, operator(**arguments, stream=stream), strict=True))
     if "amax" in made:
         made["amax"] = made["amax"] if made["amax"].numel() else None
-    if "sfd" in made:
-        made["sfd"] = made["sfd"].view(torch.float8_e8m0fnu) if made["d"].dtype in _FP8 else None
+    for scales, data in (("sfd", "d"), ("sfc", "c")):
+        if scales in made:
+            is_nvfp4 = tensors["sfa"] is not None and tensors["sfa"].dtype == torch.float8_e4m3fn
+            kind = torch.float8_e4m3fn if is_nvfp4 else torch.float8_e8m0fnu
+            made[scales] = made[scales].view(kind) if made[data].dtype in _FP8 else None
     return TupleDict([(key, made.get(key.removesuffix("_tensor"))) for key in keys])

@@ -40,11 +40,13 @@ def gemm_swiglu_forward(
         fp32 and fp16 when ``None``.
     sfa_tensor, sfb_tensor : array
         Scales of blocks of ``sf_vec_size`` elements along K, both or none; then a and b are fp8 or fp4.
+    norm_const_tensor : array
+        One fp32, with c in fp8_e4m3: c is multiplied by it before its blocks of ``sf_vec_size`` columns get their scales.
 
     Returns
     -------
     TupleDict
-        ab12_tensor (M, N, L), c_tensor (M, N/2, L), None for sfc_tensor, and amax_tensor of fp4 with c in bf16.
+        ab12_tensor (M, N, L), c_tensor (M, N/2, L), sfc_tensor of an fp8 c, and amax_tensor of fp4 with c in bf16.
     """
 
 

@@ -19,6 +19,9 @@ void convert(const float* from, Lane lane, float* to, std::int64_t n) noexcept {
     numeric::load_i32(from, DataType::fp32, 1, n, reinterpret_cast<std::int32_t*>(to));
 }
 
+/// Of what is made of runs there are half as many.
+std::int64_t columns_of(bool is_half, std::int64_t n) noexcept { return is_half ? n / 2 : n; }
+
 }  // namespace
 
 Epilogue::Epilogue(const chain::FusionChain& chain, const Program& program)
@@ -69,17 +72,18 @@ void Epilogue::rows(const Work& w, const Sums* sums, Slots& slots, float* partia
       const Op& op = program_.row_ops[i];
       float* out = program_.stored_by[i] >= 0 ? in_place(program_.stores[static_cast<std::size_t>(program_.stored_by[i])], w, row)
                                               : nullptr;
-      run(op, w, row, slots, out ? out : slots.home[op.out], n);
+      run(op, w, row, slots, out ? out : slots.home[op.out], columns_of(op.is_half, n));
     }
-    for (const StoreOp& s : program_.stores) store(s, w, row, slots.now[s.slot], n, spare);
+    for (const StoreOp& s : program_.stores) store(s, w, row, slots.now[s.slot], columns_of(s.is_half, n), spare);
     for (std::size_t r = 0; r < program_.reductions.size(); ++r) {
       const ReduceOp& op = program_.reductions[r];
       const float* lanes = slots.now[op.slot];
+      const std::int64_t count = columns_of(op.is_half, n);
       if (op.lane != op.compute) {
-        convert(lanes, op.lane, spare, n);
+        convert(lanes, op.lane, spare, count);
         lanes = spare;
       }
-      absorb(op, partial(r, w, partials), row, lanes, n);
+      absorb(op, partial(r, w, partials), row, lanes, count);
     }
     if (!program_.quantised.empty()) quantise(w, row, slots.now, spare, n);
   }
@@ -99,12 +103,14 @@ void Epilogue::fetch_ahead(const Work& w, std::int64_t row) const noexcept {
 }
 
 /// `spare` and the rows behind it: one for conversions, one to work in, and what quantisers along M gather.
-void Epilogue::quantise(const Work& w, std::int64_t row, const float* const* slot, float* spare, std::int64_t n) const noexcept {
+void Epilogue::quantise(const Work& w, std::int64_t row, const float* const* slot, float* spare,
+                        std::int64_t columns) const noexcept {
   const std::int64_t width = w.tile.n;
-  const TileAt at{groups_rows_ ? 0 : w.batch, w.m0, w.n0};
   float* const bench = spare + width;
   float* gathered = bench + width;
   for (const QuantiseOp& q : program_.quantised) {
+    const std::int64_t n = columns_of(q.is_half, columns);
+    const TileAt at{groups_rows_ ? 0 : w.batch, w.m0, columns_of(q.is_half, w.n0)};
     const Quantiser to(q, w.b);
     const float* lanes = slot[q.slot];
     if (q.lane == Lane::i32) {
@@ -152,6 +158,10 @@ void Epilogue::run(const Op& op, const Work& w, std::int64_t row, Slots& slots, 
     case OpKind::to_f32: convert(slot[op.in[0]], Lane::i32, out, n); break;
     case OpKind::to_i32: convert(slot[op.in[0]], Lane::f32, out, n); break;
     case OpKind::step: step(op, w, row, slot, out, n); break;
+    case OpKind::runs:
+      for (std::int64_t i = 0; i < n; i += chain::kRun)
+        std::copy_n(slot[op.in[0]] + 2 * i + op.run * chain::kRun, chain::kRun, out + i);
+      break;
   }
   if (op.round_to != DataType::not_set) numeric::round_f32(out, op.round_to, n);
 }
@@ -182,7 +192,8 @@ void Epilogue::step(const Op& op, const Work& w, std::int64_t row, const float* 
 char* Epilogue::address(int role, const Work& w, std::int64_t row) const noexcept {
   const RoleView& v = w.b.role[role];
   const std::int64_t offset = (v.extent[0] > 1 ? w.batch * v.stride[0] : 0) +
-                              (v.extent[1] > 1 ? w.row_of(row) * v.stride[1] : 0) + (v.extent[2] > 1 ? w.n0 * v.stride[2] : 0);
+                              (v.extent[1] > 1 ? w.row_of(row) * v.stride[1] : 0) +
+                              (v.extent[2] > 1 ? columns_of(is_half(role), w.n0) * v.stride[2] : 0);
   return v.data + offset * bytes_of(type_of(role));
 }
 

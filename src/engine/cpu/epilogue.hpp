@@ -63,7 +63,8 @@ class Epilogue {
  private:
   float* in_place(int role, Lane lane, const Work& w, std::int64_t row) const noexcept;
   void fetch_ahead(const Work& w, std::int64_t row) const noexcept;
-  void quantise(const Work& w, std::int64_t row, const float* const* slot, float* spare, std::int64_t n) const noexcept;
+  void quantise(const Work& w, std::int64_t row, const float* const* slot, float* spare, std::int64_t columns) const noexcept;
+  bool is_half(int role) const noexcept { return chain_.roles[static_cast<std::size_t>(role)].symbol[2] == chain::Symbol::h; }
   void round_product(std::size_t g, float* sum, std::int64_t n) const noexcept;
   void run(const Op& op, const Work& w, std::int64_t row, Slots& slots, float* out, std::int64_t n) const noexcept;
   void step(const Op& op, const Work& w, std::int64_t row, const float* const* slot, float* out, std::int64_t n) const noexcept;

@@ -185,10 +185,10 @@ class CpuLauncher final : public recipe::Launcher {
     return {scratch, w.tile.n};
   }
 
-  /// Edges of tiles lie between blocks, which are 16 or 32 elements.
+  /// Edges of tiles lie between blocks, which are 16 or 32 elements, and between pairs of runs.
   Tile whole_blocks(Tile t) const noexcept {
-    const std::int64_t unit = program_.quantised.empty() ? 1 : 32;
-    return {(t.m + unit - 1) / unit * unit, (t.n + unit - 1) / unit * unit};
+    const std::int64_t unit = program_.quantised.empty() ? 1 : 32, columns = program_.has_runs ? 2 * chain::kRun : unit;
+    return {(t.m + unit - 1) / unit * unit, (t.n + columns - 1) / columns * columns};
   }
 
   /// Scratch for the partial results of a whole call, where each is a line of its tile: then no tile waits for another.

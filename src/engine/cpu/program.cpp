@@ -23,10 +23,11 @@ class Maker {
       p_.product_lane.push_back(g.accumulate == DataType::int32 ? Lane::i32 : Lane::f32);
     }
     for (std::size_t s = 0; s < c_.steps.size(); ++s) add_step(s);
-    for (const chain::Store& s : c_.stores) p_.stores.push_back({slot_of(s.value), s.role, lane(s.value), s.accumulate});
+    for (const chain::Store& s : c_.stores)
+      p_.stores.push_back({slot_of(s.value), s.role, lane(s.value), s.accumulate, value(s.value).is_half});
     for (const chain::Reduction& r : c_.reductions)
-      p_.reductions.push_back(
-          {r.mode, lane(r.value), r.compute == DataType::int32 ? Lane::i32 : Lane::f32, slot_of(r.value), r.role, r.reduces});
+      p_.reductions.push_back({r.mode, lane(r.value), r.compute == DataType::int32 ? Lane::i32 : Lane::f32, slot_of(r.value),
+                               r.role, r.reduces, value(r.value).is_half});
     for (const chain::Quantise& q : c_.quantised) {
       const chain::Role& scale = c_.roles[static_cast<std::size_t>(q.scale_role)];
       p_.quantised.push_back({.slot = slot_of(q.value),
@@ -37,7 +38,8 @@ class Maker {
                               .scale_role = q.scale_role,
                               .is_interleaved = scale.is_interleaved,
                               .data = type_of(q.role),
-                              .scale = type_of(q.scale_role)});
+                              .scale = type_of(q.scale_role),
+                              .is_half = value(q.value).is_half});
     }
     p_.slots = top_;
     return std::move(p_);
@@ -102,12 +104,20 @@ class Maker {
     op.mode = s.mode;
     op.parameters = s.parameters;
     op.lane = s.compute == DataType::int32 ? Lane::i32 : Lane::f32;
+    op.is_half = value(s.value).is_half;
+    if (s.run >= 0) {
+      op.kind = OpKind::runs;
+      op.run = s.run;
+      op.is_half = true;
+      p_.has_runs = true;
+    }
     std::vector<int> temporary;
     for (std::size_t k = 0; k < 3 && s.input[k] >= 0; ++k) {
       op.in[k] = slot_of(s.input[k]);
       if (lane(s.input[k]) == op.lane || s.mode == PointwiseMode::gen_index) continue;
       Op convert;
       convert.kind = op.lane == Lane::f32 ? OpKind::to_f32 : OpKind::to_i32;
+      convert.is_half = value(s.input[k]).is_half;
       convert.in[0] = op.in[k];
       convert.out = take(is_tile_value(s.value));
       temporary.push_back(convert.out);
@@ -124,6 +134,7 @@ class Maker {
       Op convert;
       convert.kind = stored == Lane::f32 ? OpKind::to_f32 : OpKind::to_i32;
       convert.lane = stored;
+      convert.is_half = op.is_half;
       convert.in[0] = op.out;
       convert.out = take(is_tile_value(s.value));
       convert.round_to = stored == Lane::f32 ? type : DataType::not_set;
@@ -174,6 +185,7 @@ void find_direct(Program& p) {
       if (p.row_ops[i].out == slot) writer = i;
     if (writer == p.row_ops.size() || p.row_ops[writer].kind == OpKind::load || p.stored_by[writer] >= 0) continue;
     p.stored_by[writer] = static_cast<int>(s);
+    if (p.stores[s].is_half) continue;  // no room for the sums of all columns
     for (std::size_t g = 0; g < p.summed_in.size(); ++g)
       if (p.summed_in[g] < 0 && is_last_reader(p, writer, p.product_slot[g], slot)) {
         p.summed_in[g] = static_cast<int>(s);

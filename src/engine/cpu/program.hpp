@@ -10,7 +10,7 @@ namespace verglas::engine::cpu {
 /// What a lane of a row holds. int32 tensors and int32 arithmetic use integer lanes, everything else float lanes.
 enum class Lane : std::uint8_t { f32, i32 };
 
-enum class OpKind : std::uint8_t { load, fill, to_f32, to_i32, step };
+enum class OpKind : std::uint8_t { load, fill, to_f32, to_i32, step, runs };
 
 /// One operation on a row of columns. Slots are arrays of one tile's width, 4 bytes a lane.
 struct Op {
@@ -21,6 +21,8 @@ struct Op {
   std::array<int, 3> in{-1, -1, -1};      ///< slots
   int out = 0;                            ///< slot
   int role = -1;                          ///< load
+  int run = 0;                            ///< runs: which of two kinds
+  bool is_half = false;                   ///< of what is made of runs: half of the columns
   double constant = 0.0;                  ///< fill
   DataType round_to = DataType::not_set;  ///< not_set: the lanes are already of that type
 };
@@ -29,6 +31,7 @@ struct StoreOp {
   int slot = 0, role = 0;
   Lane lane = Lane::f32;
   bool accumulate = false;  ///< added to what is there
+  bool is_half = false;
 };
 
 struct ReduceOp {
@@ -37,6 +40,7 @@ struct ReduceOp {
   Lane compute = Lane::f32;
   int slot = 0, role = 0;
   std::array<bool, 3> reduces{};
+  bool is_half = false;
 };
 
 struct QuantiseOp {
@@ -47,6 +51,7 @@ struct QuantiseOp {
   int role = 0, scale_role = 0;
   bool is_interleaved = false;
   DataType data = DataType::fp8_e4m3, scale = DataType::fp8_e8m0;
+  bool is_half = false;
 };
 
 struct Program {
@@ -61,6 +66,7 @@ struct Program {
   std::vector<int> stored_by;  ///< by row operation: the store of its result, -1 if none
   std::vector<int> summed_in;  ///< by gemm: the store in whose output it may be summed, -1 if none
   int slots = 0;
+  bool has_runs = false;
 };
 
 Program make_program(const chain::FusionChain& chain);

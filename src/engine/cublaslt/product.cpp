@@ -27,6 +27,7 @@ class Reader {
     if (c_.gemms.size() != 1) return no(std::to_string(c_.gemms.size()) + " products");
     if (!c_.reductions.empty()) return no("a reduction");
     if (!c_.quantised.empty()) return no("a quantised output");
+    if (std::ranges::any_of(c_.steps, [](const chain::Step& s) { return s.run >= 0; })) return no("runs of columns");
     for (const chain::MatrixInput& in : c_.inputs)
       if (in.scale_role >= 0 || !in.prologue.empty())
         return no(label_of(c_, c_.roles[static_cast<std::size_t>(in.role)]) + " is changed before the product");

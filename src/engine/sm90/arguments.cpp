@@ -72,7 +72,6 @@ void write_arguments(const EpiloguePlan& plan, const FusionChain& chain, const r
         count *=
             static_cast<double>(of_groups ? binding.live[static_cast<std::size_t>(chain::Symbol::g)] : binding.live[axis + 1]);
       }
-    if (!plan.run_outputs.empty() && r.reduces[2]) count /= 2;  // columns of the kernel are of two products
     put(static_cast<float>(count));
     put(0.0F);
   }

@@ -1,5 +1,7 @@
 #include "engine/sm90/code_size.hpp"
 
+#include <array>
+
 #include "engine/sm90/problem.hpp"
 
 namespace verglas::sm90 {
@@ -39,13 +41,22 @@ double code_of(PointwiseMode mode) {
   }
 }
 
-constexpr double kKernel = 435, kDrain = 4.4, kReduction = 7.5, kOutput = 5, kReadByThreads = 8, kQuantiser = 830, kToFp8 = 19,
-                 kToFp4 = 45;
+constexpr double kKernel = 435, kDrain = 4.4, kReduction = 7.5, kOutput = 5, kReadByThreads = 8, kQuantiserToFp8 = 620,
+                 kQuantiserToFp4 = 575, kToFp8 = 4.5, kOfSixteen = 3, kToFp4 = 15.5, kColumns = 7;
+/// Of a side that is decoded, and of each 128 pieces of a stage; and of sums that are scaled, with each 64 columns.
+constexpr double kDecoder = 250, kDecodedPieces = 225, kScaled = 60, kScaledColumns = 345;
+
+double decoding_of(const KernelConfig& k) {
+  double all = 0;
+  for (const auto& [pieces, lines, count] : {std::array{k.a_decoded, k.block_m, k.a_count}, {k.b_decoded, k.block_n, k.b_count}})
+    if (pieces != 0) all += count * (kDecoder + kDecodedPieces * ((pieces * lines + 127) / 128));
+  return all + (k.scaled ? kScaled + kScaledColumns * k.block_n / 64 : 0);
+}
 
 }  // namespace
 
 int instructions_of(const chain::FusionChain& c, const KernelConfig& k) {
-  double of_value = 0;
+  double of_value = 0, fixed = kKernel + decoding_of(k);
   for (const chain::Step& s : c.steps) of_value += code_of(s.mode);
   const int tile = staged_roles(c).tile.role;
   for (const chain::Value& v : c.values)
@@ -54,12 +65,14 @@ int instructions_of(const chain::FusionChain& c, const KernelConfig& k) {
   for (const chain::Quantise& q : c.quantised) {
     const chain::Role& data = c.roles[static_cast<std::size_t>(q.role)];
     const bool is_fp4 = c.operands[static_cast<std::size_t>(data.operand)].dtype == DataType::fp4_e2m1;
-    of_value += is_fp4 ? kToFp4 : kToFp8;
+    of_value += is_fp4 ? kToFp4 : q.block == 16 ? kToFp8 + kOfSixteen : kToFp8;
+    if (q.along_m) of_value += kColumns;
+    fixed += is_fp4 ? kQuantiserToFp4 : kQuantiserToFp8;
   }
   if (!c.stores.empty()) of_value += kOutput * static_cast<double>(c.stores.size() - 1);
   // Products that meet make one value of two accumulators.
   const double results = results_of(k), values = k.run_bytes > 0 ? results / 2 : results / k.gemms;
-  return static_cast<int>(kKernel + kQuantiser * static_cast<double>(c.quantised.size()) + kDrain * results + of_value * values);
+  return static_cast<int>(fixed + kDrain * results + of_value * values);
 }
 
 }  // namespace verglas::sm90

@@ -91,7 +91,7 @@ int stage_bytes(const KernelConfig& c) noexcept {
 }
 int chunks_of(const KernelConfig& c) noexcept { return row_blocks(c) * chunks_of_row_block(c); }
 int scratch_bytes(const KernelConfig& c) noexcept {
-  return 4 * ((c.column_reductions * 4 + c.vectors) * c.block_n + 8 * c.reductions);
+  return 4 * ((c.column_reductions * 4 + c.vectors) * c.block_n + 8 * c.reductions + 256 * c.column_quantisers);
 }
 int decoding_bytes(const KernelConfig& c) noexcept {
   const auto bytes = [](int pieces) { return (pieces + 127) / 128 * 128 * 20; };

@@ -24,14 +24,12 @@ constexpr const char* kPingpong = "PINGPONG";
 constexpr const char* kProgrammatic = "PROGRAMMATIC";  ///< programmatic launch: the kernel waits inside for the one before it
 constexpr const char* kSplit = "SPLIT";                ///< blocks of a cluster that share the K of a tile
 constexpr const char* kExchanged = "EXCHANGED";        ///< rows and columns change places
-constexpr const char* kRuns = "RUNS";                  ///< runs of columns are one product's; of chains that have them
 
 struct Shape {
   int m, n, consumers;
   bool pingpong;
   int split = 1;
   bool exchanged = false;
-  bool runs = false;
 };
 /// The tile family, widest first: of one product, and of two that share the accumulators.
 constexpr std::array kPairShapes = {Shape{128, 128, 2, false}, Shape{128, 96, 2, true}, Shape{128, 64, 2, true},
@@ -51,9 +49,6 @@ constexpr Shape kDecodedShape = {128, 192, 2, false};
 /// Of sums that are promoted: cooperative, since the add hides behind the other consumer's products.
 constexpr std::array kPromotedShapes = {Shape{128, 256, 2, false}, Shape{128, 192, 2, false}, Shape{128, 128, 2, false},
                                         Shape{64, 128, 1, false}, Shape{64, 64, 1, false}};
-/// Of runs: tiles of whole pairs of them.
-constexpr std::array kRunShapes = {Shape{128, 256, 2, false}, Shape{128, 192, 2, true}, Shape{128, 128, 2, true},
-                                   Shape{64, 128, 1, false}, Shape{64, 64, 1, false}};
 constexpr std::array kPromotedPairShapes = {Shape{128, 128, 2, false}, Shape{128, 64, 2, false}, Shape{64, 128, 1, false},
                                             Shape{64, 64, 1, false}};
 
@@ -63,16 +58,14 @@ bool is_promoted(const chain::FusionChain& c) {
          (scales_sums(c) || !std::ranges::all_of(c.gemms, &chain::Gemm::is_fast));
 }
 
-Knobs knobs_of(const Shape& s, bool programmatic, bool may_have_runs) {
-  Knobs knobs = {{kTileM, s.m},
-                 {kTileN, s.n},
-                 {kConsumers, s.consumers},
-                 {kPingpong, s.pingpong},
-                 {kProgrammatic, programmatic},
-                 {kSplit, s.split},
-                 {kExchanged, s.exchanged}};
-  if (may_have_runs) knobs[kRuns] = s.runs;
-  return knobs;
+Knobs knobs_of(const Shape& s, bool programmatic) {
+  return {{kTileM, s.m},
+          {kTileN, s.n},
+          {kConsumers, s.consumers},
+          {kPingpong, s.pingpong},
+          {kProgrammatic, programmatic},
+          {kSplit, s.split},
+          {kExchanged, s.exchanged}};
 }
 
 std::vector<Shape> family_of(const chain::FusionChain& c, int sm_count) {
@@ -96,41 +89,27 @@ std::vector<Shape> family_of(const chain::FusionChain& c, int sm_count) {
   return all;
 }
 
-/// Of the chain that in_runs made.
-std::vector<Shape> run_family_of(const chain::FusionChain& c, int sm_count) {
-  const auto family = is_promoted(c) ? std::span<const Shape>(kPromotedShapes) : std::span<const Shape>(kRunShapes);
-  std::vector<Shape> all(family.begin(), family.end());
-  for (const Shape& s : kSplitShapes)
-    if (((c.declared[1] + s.m - 1) / s.m) * ((c.declared[2] + s.n - 1) / s.n) <= sm_count / 2) all.push_back(s);
-  for (Shape& s : all) s.runs = true;
-  return all;
-}
-
 }  // namespace
 
 bool exchanges(const Knobs& knobs) { return knobs.at(kExchanged) != 0; }
-bool joins_runs(const Knobs& knobs) {
-  const auto it = knobs.find(kRuns);
-  return it != knobs.end() && it->second != 0;
-}
-Knobs general_of(const Knobs& knobs) { return knobs_of({64, kRun, 1, false}, knobs.at(kProgrammatic) != 0, true); }
 chain::FusionChain seen_chain(const chain::FusionChain& c, const Knobs& knobs) {
-  return exchanges(knobs) ? exchanged(c) : joins_runs(knobs) ? in_runs(c) : c;
+  return exchanges(knobs) ? exchanged(c) : has_runs(c) ? in_runs(c).chain : c;
 }
 EpiloguePlan epilogue_of(const chain::FusionChain& c, const Knobs& knobs) {
-  const chain::FusionChain seen = seen_chain(c, knobs);
-  return joins_runs(knobs) ? epilogue_of_runs(seen, c.stores) : *epilogue_of(seen);
+  return has_runs(c) ? epilogue_of_runs(c) : *epilogue_of(seen_chain(c, knobs));
 }
 
 KernelConfig configuration_of(const chain::FusionChain& chain, const Knobs& knobs) {
   const chain::FusionChain c = seen_chain(chain, knobs);
   const ProductRoles roles = product_roles(c);
   KernelConfig k;
-  k.run_bytes = joins_runs(knobs) ? run_bytes_of(chain) : 0;
+  k.run_bytes = has_runs(chain) ? run_bytes_of(chain) : 0;
   k.gemms = k.run_bytes > 0 ? 1 : static_cast<int>(c.gemms.size());
   k.a_count = roles.a_count;
   k.b_count = roles.b_count;
   k.reductions = static_cast<int>(c.reductions.size());
+  k.quantises = !c.quantised.empty();
+  for (const chain::Quantise& q : c.quantised) k.column_quantisers += q.along_m && q.block == 32 ? 1 : 0;
   for (const chain::Reduction& r : c.reductions) k.column_reductions += r.reduces[1] && !r.reduces[2] ? 1 : 0;
   for (std::size_t g = 0; g < c.gemms.size(); ++g) {
     k.gemm_a[g] = static_cast<std::uint8_t>(c.gemms[g].a);
@@ -191,21 +170,19 @@ std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) 
   const bool by_threads = std::any_of(c.values.begin(), c.values.end(), [&](const chain::Value& v) {
     return v.kind == chain::ValueKind::aux && v.varies[1] && v.varies[2] && v.source != staged;
   });
-  const bool joins = has_runs(c);
-  const chain::FusionChain joined = joins ? in_runs(c) : chain::FusionChain{};
-  // Two products 32 wide are never much faster, and a plan serves other extents too: they are not offered by themselves.
-  for (const Shape& s : joins ? run_family_of(joined, sm_count) : family_of(c, sm_count))
+  const bool runs = has_runs(c);
+  for (const Shape& s : family_of(c, sm_count))
     for (const bool programmatic : {false, true}) {
-      Knobs knobs = knobs_of(s, programmatic, joins);
+      if (runs && (s.exchanged || s.n % (2 * chain::kRun) != 0)) continue;  // tiles of whole pairs
+      Knobs knobs = knobs_of(s, programmatic);
       const KernelConfig k = configuration_of(c, knobs);
       if (k.stages < 1 || fault_of(k)) continue;
       // Pieces of 16 bytes on every side, as only extents or strides beyond the copy engine have them, spill there.
       if (k.block_m >= 128 && k.block_n >= 128 && k.a_path == Path::bytes16 && k.b_path == Path::bytes16 &&
           k.d_path == Path::bytes16)
         continue;
-      // A block of columns lies in one tile, and rows stay rows.
-      if (std::ranges::any_of(c.quantised, [&](const chain::Quantise& q) { return s.exchanged || k.block_n % q.block != 0; }))
-        continue;
+      if (k.quantises && (s.exchanged || k.block_n % 32 != 0))
+        continue;  // a block of columns lies in one tile, and rows stay rows
       // Loads of tokens and of scales together leave too few registers there.
       if (k.scaled && k.gathers && results_of(k) > 64) continue;
       // ptxas serialises these products.
@@ -216,12 +193,12 @@ std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) 
       if (s.pingpong && results_of(k) > 128 && k.d_path != Path::tma) continue;
       if (results_of(k) > 176 && k.d_along_m && bytes_of(k.output) == 4) continue;
       // Nor for a second output or a reduction; and an operand of D's size that threads read takes long to compile there.
-      if (s.runs && results_of(k) > 128 && !c.reductions.empty()) continue;
-      if (!s.runs && results_of(k) > 128 && (c.stores.size() > 1 || !c.reductions.empty() || !c.quantised.empty() || by_threads))
+      if (runs && results_of(k) > 128 && !(c.reductions.empty() && c.quantised.empty())) continue;
+      if (!runs && results_of(k) > 128 && (c.stores.size() > 1 || !c.reductions.empty() || !c.quantised.empty() || by_threads))
         continue;
       if (results_of(k) > 32 && instructions_of(c, k) > kMostInstructions) continue;  // the smallest tile is always offered
-      const std::array<std::int64_t, 4> extents = extents_of(s.exchanged ? turned : s.runs ? joined : c);
-      ranked.emplace_back(predict_seconds(k, extents, sm_count, drain_of(c, s.runs), c.grouping.groups), std::move(knobs));
+      const std::array<std::int64_t, 4> extents = extents_of(s.exchanged ? turned : c);
+      ranked.emplace_back(predict_seconds(k, extents, sm_count, drain_of(c), c.grouping.groups), std::move(knobs));
     }
   std::stable_sort(ranked.begin(), ranked.end(), [](const auto& x, const auto& y) { return x.first < y.first; });
   std::vector<Knobs> all;

@@ -1,16 +1,12 @@
 #include "engine/sm90/engine.hpp"
 
 #include <algorithm>
-#include <functional>
-#include <future>
 
-#include "base/sha256.hpp"
 #include "cuda/device.hpp"
 #include "cuda/driver_table.hpp"
 #include "cuda/nvrtc_table.hpp"
 #include "engine/sm90/launcher.hpp"
 #include "engine/sm90/predict.hpp"
-#include "engine/sm90/runs.hpp"
 #include "jit/entry.hpp"
 #include "jit/plan_file.hpp"
 #include "jit/store.hpp"
@@ -46,7 +42,7 @@ class Sm90Engine final : public engine::Engine {
 
   double predict(const chain::FusionChain& chain, const Knobs& knobs, Device device) const override {
     return predict_seconds(configuration_of(chain, knobs), extents_of(seen_chain(chain, knobs)), multiprocessors(device),
-                           drain_of(chain, joins_runs(knobs)), chain.grouping.groups);
+                           drain_of(chain), chain.grouping.groups);
   }
 
   std::string build() const override {
@@ -59,15 +55,9 @@ class Sm90Engine final : public engine::Engine {
     const auto nvrtc = cuda::nvrtc();
     if (!driver) throw broken(driver.error().rule, driver.error().text);
     if (!nvrtc) throw broken(nvrtc.error().rule, nvrtc.error().text);
-    std::vector<Part> parts = parts_of(chain, knobs);
-    const auto load = [&](const Part& part) {
-      return jit::process_store().load(**driver, **nvrtc, part.request, {.dynamic_smem_bytes = smem_bytes(part.config)});
-    };
-    std::vector<std::future<Kernel>> others;  // compiled beside the first
-    for (std::size_t i = 1; i < parts.size(); ++i) others.push_back(std::async(std::launch::async, load, std::cref(parts[i])));
-    std::vector<Kernel> kernels = {load(parts[0])};
-    for (auto& other : others) kernels.push_back(other.get());
-    return assemble(chain, std::move(parts), std::move(kernels), device, multiprocessors(device));
+    Part part = part_of(chain, knobs);
+    Kernel kernel = jit::process_store().load(**driver, **nvrtc, part.request, {.dynamic_smem_bytes = smem_bytes(part.config)});
+    return assemble(chain, std::move(part), std::move(kernel), device, multiprocessors(device));
   }
 
   std::optional<Decline> compile_ahead(const chain::FusionChain& chain, const engine::AheadTarget& target, Knobs& knobs,
@@ -87,12 +77,12 @@ class Sm90Engine final : public engine::Engine {
     const auto nvrtc = cuda::nvrtc();
     if (!nvrtc) throw broken(nvrtc.error().rule, nvrtc.error().text);
     knobs = *best;
-    const std::vector<Part> parts = parts_of(chain, knobs);
+    const Part part = part_of(chain, knobs);
     file.engine = name();
-    file.arch = parts[0].request.arch;
+    file.arch = part.request.arch;
     file.nvrtc = std::to_string((*nvrtc)->major) + "." + std::to_string((*nvrtc)->minor) + " (" + (*nvrtc)->build + ")";
-    file.key = key_of(parts);
-    for (const Part& part : parts) file.kernels.push_back(jit::process_store().compile(**nvrtc, part.request));
+    file.key = jit::source_key(part.request);
+    file.kernels.push_back(jit::process_store().compile(**nvrtc, part.request));
     return std::nullopt;
   }
 
@@ -105,26 +95,23 @@ class Sm90Engine final : public engine::Engine {
       throw broken(Rule::plan_file_version, path, "a graph that this build does not take: " + claimed.error().text,
                    "one that it takes");
     const auto offered = configurations_of(chain, sm_count);
-    if (std::find(offered.begin(), offered.end(), knobs) == offered.end() || file.kernels.size() != (joins_runs(knobs) ? 2 : 1))
+    if (std::find(offered.begin(), offered.end(), knobs) == offered.end() || file.kernels.size() != 1)
       throw broken(Rule::plan_file_version, path, engine::plan_name(*this, knobs) + ", which this build does not offer",
                    "a plan of this build");
-    std::vector<Part> parts = parts_of(chain, knobs);
-    const std::string key = key_of(parts);
-    std::vector<Kernel> kernels;
-    for (std::size_t i = 0; i < parts.size(); ++i) {
-      // The block of parameters is private to a build: code of other sources must not meet it.
-      if (file.key != key || file.kernels[i].kernel != parts[i].request.kernel)
-        throw broken(Rule::plan_file_version, path, "a plan of other kernel sources, " + file.key.substr(0, 16),
-                     "one of this build, " + key.substr(0, 16));
-      kernels.push_back(jit::LoadedKernel::load(**driver, file.kernels[i], {.dynamic_smem_bytes = smem_bytes(parts[i].config)}));
-    }
-    return assemble(chain, std::move(parts), std::move(kernels), device, sm_count);
+    Part part = part_of(chain, knobs);
+    const std::string key = jit::source_key(part.request);
+    // The block of parameters is private to a build: code of other sources must not meet it.
+    if (file.key != key || file.kernels[0].kernel != part.request.kernel)
+      throw broken(Rule::plan_file_version, path, "a plan of other kernel sources, " + file.key.substr(0, 16),
+                   "one of this build, " + key.substr(0, 16));
+    Kernel kernel = jit::LoadedKernel::load(**driver, file.kernels[0], {.dynamic_smem_bytes = smem_bytes(part.config)});
+    return assemble(chain, std::move(part), std::move(kernel), device, sm_count);
   }
 
  private:
   using Kernel = std::shared_ptr<const jit::LoadedKernel>;
 
-  /// A kernel of a plan, and what its launcher needs.
+  /// The kernel of a plan, and what its launcher needs.
   struct Part {
     KernelConfig config;
     chain::FusionChain seen;
@@ -133,39 +120,18 @@ class Sm90Engine final : public engine::Engine {
     bool is_exchanged;
   };
 
-  /// One; of runs that are joined also the one for calls where they do not lie so.
-  static std::vector<Part> parts_of(const chain::FusionChain& chain, const Knobs& knobs) {
-    std::vector<Part> parts;
-    const auto add = [&](const Knobs& k) {
-      const KernelConfig config = configuration_of(chain, k);
-      EpiloguePlan epilogue = epilogue_of(chain, k);
-      jit::CompileRequest request = compile_request(config, epilogue.text);
-      parts.push_back({config, seen_chain(chain, k), std::move(epilogue), std::move(request), exchanges(k)});
-    };
-    add(knobs);
-    if (joins_runs(knobs)) add(general_of(knobs));
-    return parts;
+  static Part part_of(const chain::FusionChain& chain, const Knobs& knobs) {
+    const KernelConfig config = configuration_of(chain, knobs);
+    EpiloguePlan epilogue = epilogue_of(chain, knobs);
+    jit::CompileRequest request = compile_request(config, epilogue.text);
+    return {config, seen_chain(chain, knobs), std::move(epilogue), std::move(request), exchanges(knobs)};
   }
 
-  static std::string key_of(const std::vector<Part>& parts) {
-    const std::string key = jit::source_key(parts[0].request);
-    return parts.size() == 1 ? key : sha256_hex(key + jit::source_key(parts[1].request));
-  }
-
-  /// What a call must look like is what the general kernel asks for: the other takes over where more is true.
-  static engine::Compiled assemble(const chain::FusionChain& chain, std::vector<Part> parts, std::vector<Kernel> kernels,
-                                   Device device, int sm_count) {
-    const auto launcher_of = [&](std::size_t i) {
-      Part& part = parts[i];
-      return make_launcher(std::move(part.seen), part.is_exchanged, part.config, std::move(part.epilogue), std::move(kernels[i]),
-                           device, sm_count);
-    };
-    const Part& last = parts.back();
-    recipe::Recipe recipe = recipe::build(chain, requirements_of(last.seen, last.is_exchanged, last.config, device));
-    if (parts.size() == 1) return {std::move(recipe), launcher_of(0)};
-    std::vector<StagedRole> staged = parts[0].epilogue.maps;
-    auto joined = launcher_of(0), general = launcher_of(1);
-    return {std::move(recipe), make_run_launcher(chain, std::move(staged), std::move(joined), std::move(general))};
+  static engine::Compiled assemble(const chain::FusionChain& chain, Part part, Kernel kernel, Device device, int sm_count) {
+    recipe::Recipe recipe =
+        recipe::build(chain, requirements_of(part.seen, part.is_exchanged, part.config, part.epilogue.maps, device));
+    return {std::move(recipe), make_launcher(std::move(part.seen), part.is_exchanged, part.config, std::move(part.epilogue),
+                                             std::move(kernel), device, sm_count)};
   }
 
   /// One cheap call: asked for every configuration, where all facts would take milliseconds.

@@ -15,10 +15,6 @@ Result<engine::Claim> claim_chain(const chain::FusionChain& chain);
 
 /// True for knobs that exchange rows and columns; then the kernel, its epilogue and its launcher see `exchanged(chain)`.
 bool exchanges(const Knobs& knobs);
-/// True for knobs of one product of runs (runs.hpp): they see `in_runs(chain)`. Calls for which the operands do not lie so have a
-/// kernel of their own, that of `general_of(knobs)`.
-bool joins_runs(const Knobs& knobs);
-Knobs general_of(const Knobs& knobs);
 chain::FusionChain seen_chain(const chain::FusionChain& chain, const Knobs& knobs);
 /// The epilogue of the chain as these knobs have it; of a claimed chain.
 EpiloguePlan epilogue_of(const chain::FusionChain& chain, const Knobs& knobs);

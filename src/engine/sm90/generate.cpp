@@ -39,7 +39,7 @@ class Generator {
   }
 
   /// `runs`: what the drain of runs stores (runs.cuh).
-  EpiloguePlan run(const std::vector<chain::Store>* runs = nullptr) {
+  EpiloguePlan run(const std::vector<RunStore>* runs = nullptr) {
     in_runs_ = runs != nullptr;
     for (std::size_t g = 0; g < c_.gemms.size(); ++g) {
       const int v = c_.gemms[g].value;
@@ -55,7 +55,7 @@ class Generator {
     for (const chain::Store& s : c_.stores) need(s.value);
     for (std::size_t i = 1; i < c_.stores.size(); ++i) store(c_.stores[i]);
     if (in_runs_)
-      for (const chain::Store& s : *runs) store_run(s);
+      for (const RunStore& s : *runs) store_run(s);
     for (const chain::Quantise& q : c_.quantised) quantise(q);
     for (const chain::Reduction& r : c_.reductions) reduction(r);
     if (!c_.stores.empty() && c_.stores[0].accumulate) {
@@ -117,13 +117,16 @@ class Generator {
       return c_.operands[static_cast<std::size_t>(c_.roles[static_cast<std::size_t>(role)].operand)].dtype;
     };
     const DataType data = operand(q.role);
-    const std::string type = fmt::format("Quantiser<{}, {}, {}, {}, {}>",
-                                         data == DataType::fp4_e2m1   ? "E2m1Elements"
-                                         : data == DataType::fp8_e4m3 ? "E4m3Elements"
-                                                                      : "E5m2Elements",
-                                         operand(q.scale_role) == DataType::fp8_e8m0 ? "E8m0Stored" : "E4m3Stored", q.block,
-                                         c_.roles[static_cast<std::size_t>(q.scale_role)].is_interleaved,
-                                         c_.grouping.axis != chain::GroupedAxis::none);
+    std::string type = fmt::format("Quantiser<{}, {}, {}, {}",
+                                   data == DataType::fp4_e2m1   ? "E2m1Elements"
+                                   : data == DataType::fp8_e4m3 ? "E4m3Elements"
+                                                                : "E5m2Elements",
+                                   operand(q.scale_role) == DataType::fp8_e8m0 ? "E8m0Stored" : "E4m3Stored", q.block,
+                                   c_.roles[static_cast<std::size_t>(q.scale_role)].is_interleaved);
+    type = q.along_m ? "Column" + type + ">" : fmt::format("{}, {}>", type, in_runs_ ? 2 : 1);
+    std::string words = "0";
+    if (q.along_m && q.block == 32)
+      words = fmt::format("piece.scratch + WORDS + 4 * Config::VECTORS * Config::BLOCK_N + {}", 1024 * column_quantisers_++);
     const int slot = slot_in(plan_.aux, q.role), scales = slot_in(plan_.aux, q.scale_role);
     std::string value = fmt::format("v{}", q.value);
     if (is_int(q.value)) {
@@ -133,28 +136,34 @@ class Generator {
     }
     state_ += fmt::format("  {} quantiser{};\n", type, quantised_);
     begin_ += fmt::format("    {}::pad<64 * Layout<Config>::M_BLOCKS, Config::BLOCK_N>(a.aux[{}], p, t);\n", type, scales);
-    line(fmt::format("quantiser{}.unit({}, a.aux[{}], a.aux[{}], p, at);", quantised_++, value, slot, scales));
+    line(fmt::format("quantiser{}.unit({}, a.aux[{}], a.aux[{}], p, at, {}, piece.consumer);", quantised_++, value, slot, scales,
+                     words));
   }
 
-  void store_run(const chain::Store& s) {
+  void store_run(const RunStore& s) {
     need(s.value);
     const chain::Role& role = c_.roles[static_cast<std::size_t>(s.role)];
     const DataType dtype = c_.operands[static_cast<std::size_t>(role.operand)].dtype;
     const std::string_view type = slot_name(dtype);
     const StagedRole staged = staged_run(c_, s.role);
-    const int slot = slot_in(plan_.aux, s.role), width = kRun * bytes_of(dtype);
+    const int slot = slot_in(plan_.aux, s.role), width = chain::kRun * bytes_of(dtype);
+    const std::string column =
+        s.run < 0 ? fmt::format("{} * pair", chain::kRun) : fmt::format("{} * pair + {}", 2 * chain::kRun, s.run * chain::kRun);
+    const std::string columns = s.run < 0 ? "p.n / 2" : "p.n";
     line(fmt::format("stage<{}, {}>({{at.place.chunk + {}, {}, at.place.col}}, v{});", type, staged.along_m, run_bytes_, width,
                      s.value));
     if (staged.role >= 0) {
+      const auto is_known = [&](const StagedRole& x) { return x.role == s.role; };
+      const auto known = std::find_if(plan_.maps.begin(), plan_.maps.end(), is_known) - plan_.maps.begin();
+      if (known == std::ssize(plan_.maps)) plan_.maps.push_back(staged);
       store_runs_ += fmt::format(
-          "    store_chunk<{}, {}>(map({}, {}), leader, slot + {}, {}, target_of(a.aux[{}]), batch, row, 0, p.m, {});\n", type,
-          staged.along_m, plan_.maps.size(), width, run_bytes_, width, slot, kRun);
-      plan_.maps.push_back(staged);
+          "    store_chunk<{}, {}>(map({}, {}), leader, slot + {}, {}, target_of(a.aux[{}]), batch, row, {}, p.m, {});\n", type,
+          staged.along_m, known, width, run_bytes_, width, slot, column, columns);
     } else {
-      store_runs_ += fmt::format("    store_by_threads<{}, {}>(slot + {}, {}, target_of(a.aux[{}]), batch, row, 0, p.m, {});\n",
-                                 type, bytes_of(dtype), run_bytes_, width, slot, kRun);
+      store_runs_ += fmt::format("    store_by_threads<{}, {}>(slot + {}, {}, target_of(a.aux[{}]), batch, row, {}, p.m, {});\n",
+                                 type, bytes_of(dtype), run_bytes_, width, slot, column, columns);
     }
-    plan_.run_outputs.push_back(s.role);
+    if (s.run <= 0) plan_.run_outputs.push_back(s.role);
     run_bytes_ += 64 * width;
   }
 
@@ -181,7 +190,7 @@ class Generator {
     if (value.source == staged_.tile.role) {
       tile_slot_ = slot;
       line(fmt::format("unstage<{}, Config::D_ALONG_M>(v{}, at.place);", type, v));
-    } else if ((value.varies[1] && value.varies[2]) || (in_runs_ && (value.varies[0] || value.varies[2]))) {
+    } else if (value.varies[1] && value.varies[2]) {
       line(fmt::format("load_aux<{}>(v{}, a.aux[{}], p, at);", type, v, slot));
     } else if (value.varies[1]) {
       state_ += fmt::format("  ColumnVector<{}, Layout<Config>::M_BLOCKS> ahead{};\n", type, v);
@@ -267,8 +276,8 @@ class Generator {
           "  VG_DEVICE void store_further(bool leader, uint32 chunk, int width, int batch, int row, int col) const {{\n{}  }}\n",
           store_further_);
     if (in_runs_)
-      copies += fmt::format("  VG_DEVICE void store_runs(bool leader, uint32 slot, int batch, int row) const {{\n{}  }}\n",
-                            store_runs_);
+      copies += fmt::format(
+          "  VG_DEVICE void store_runs(bool leader, uint32 slot, int batch, int row, int pair) const {{\n{}  }}\n", store_runs_);
     plan_.text.body = fmt::format(
         "struct Epilogue {{\n  static constexpr int WORDS = 4 * (Config::COLUMN_REDUCTIONS * 4 * Config::BLOCK_N + 8 * "
         "Config::REDUCTIONS), MOST_UNITS = 8 / Config::Output::BYTES;\n  const Parameters& p;\n  const EpilogueArguments& a;\n  "
@@ -312,7 +321,7 @@ class Generator {
   EpiloguePlan plan_;
   std::vector<bool> made_;
   std::string body_;
-  int quantised_ = 0;
+  int quantised_ = 0, column_quantisers_ = 0;
   int columns_ = 0, vectors_ = 0;  ///< reductions and operands that lie in shared memory
   int tile_slot_ = 0;
   bool in_runs_ = false;
@@ -358,8 +367,9 @@ Result<EpiloguePlan> epilogue_of(const FusionChain& c) {
   return Generator(c).run();
 }
 
-EpiloguePlan epilogue_of_runs(const FusionChain& seen, const std::vector<chain::Store>& stores) {
-  return Generator(seen).run(&stores);
+EpiloguePlan epilogue_of_runs(const FusionChain& c) {
+  const RunChain runs = in_runs(c);
+  return Generator(runs.chain).run(&runs.stores);
 }
 
 int vectors_of(const FusionChain& c) noexcept {

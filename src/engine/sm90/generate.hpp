@@ -26,8 +26,8 @@ int slot_in(std::vector<int>& roles, int role);
 
 /// CUDA C++ for everything between the products and what is stored; or the rule that forbids it.
 Result<EpiloguePlan> epilogue_of(const chain::FusionChain& chain);
-/// The same of a chain in runs, which was claimed: for the chain that in_runs made, with the stores of the chain before.
-EpiloguePlan epilogue_of_runs(const chain::FusionChain& seen, const std::vector<chain::Store>& stores);
+/// The same of a chain that has runs (runs.hpp), which was claimed.
+EpiloguePlan epilogue_of_runs(const chain::FusionChain& chain);
 
 /// Operands that vary along N alone: each takes a tile's columns of shared memory.
 int vectors_of(const chain::FusionChain& chain) noexcept;

@@ -207,7 +207,7 @@ class Sm90Launcher final : public recipe::Launcher {
 
   /// Whether an output or operand beside D is moved in boxes of so many bytes a row.
   bool has_map(const StagedRole& s, int width) const noexcept {
-    return config_.run_bytes > 0 ? width == kRun * bytes_of(s.type) : (widths_ & width) != 0;
+    return config_.run_bytes > 0 ? width == chain::kRun * bytes_of(s.type) : (widths_ & width) != 0;
   }
 
   static Status failed(cuda::CUresult code) noexcept { return {ErrorCode::driver_failed, -1, static_cast<std::int32_t>(code)}; }
@@ -255,8 +255,8 @@ class Sm90Launcher final : public recipe::Launcher {
       const bool runs = config_.run_bytes > 0;
       for (const int width : kWidths) {
         if (has_map(s, width))
-          put(*new (to) cuda::CUtensorMap, map_of_chunks(x, s.type, s.along_m, s.is_output, p.m, runs ? v.extent[2] : p.n,
-                                                         runs ? v.extent[0] : p.batches, width));
+          put(*new (to) cuda::CUtensorMap,
+              map_of_chunks(x, s.type, s.along_m, s.is_output, p.m, runs ? v.extent[2] : p.n, p.batches, width));
         to += sizeof(cuda::CUtensorMap);
       }
     }
@@ -380,7 +380,7 @@ std::unique_ptr<recipe::Launcher> make_launcher(chain::FusionChain chain, bool i
 }
 
 recipe::Requirements requirements_of(const chain::FusionChain& chain, bool is_exchanged, const KernelConfig& config,
-                                     Device device) {
+                                     std::span<const StagedRole> maps, Device device) {
   recipe::Requirements q;
   q.device = device;
   q.tiles = {config.block_m, config.block_n};
@@ -409,6 +409,8 @@ recipe::Requirements requirements_of(const chain::FusionChain& chain, bool is_ex
         is_exchanged && !by_map ? best_path(p.d, false, p.m, p.n, p.batches, bytes_of(config.output)) : config.d_path;
     ask(roles.d, d_path, !by_map || lies_along_n(config.d_along_m), config.output);
   }
+  for (const StagedRole& s : maps)
+    if (config.run_bytes > 0) ask(s.role, Path::tma, !s.along_m, s.type);
   const StagedRoles staged = staged_roles(chain);
   for (std::size_t i = 0; i < static_cast<std::size_t>(staged.further_count); ++i)
     ask(staged.further[i].role, Path::tma, lies_along_n(staged.further[i].along_m), staged.further[i].type);

@@ -1,5 +1,6 @@
 #pragma once
 #include <memory>
+#include <span>
 
 #include "chain/chain.hpp"
 #include "engine/sm90/configuration.hpp"
@@ -16,8 +17,9 @@ std::unique_ptr<recipe::Launcher> make_launcher(chain::FusionChain chain, bool i
                                                 EpiloguePlan epilogue, std::shared_ptr<const jit::LoadedKernel> kernel,
                                                 Device device, int sm_count);
 
-/// What the paths of this configuration ask of the operands of a call, in the words of the chain before it was exchanged.
+/// What the paths of this configuration ask of the operands of a call, in the words of the chain before it was exchanged. `maps`:
+/// of its epilogue.
 recipe::Requirements requirements_of(const chain::FusionChain& chain, bool is_exchanged, const KernelConfig& config,
-                                     Device device);
+                                     std::span<const StagedRole> maps, Device device);
 
 }  // namespace verglas::sm90

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "engine/sm90/problem.hpp"
+#include "engine/sm90/runs.hpp"
 
 namespace verglas::sm90 {
 namespace {
@@ -63,16 +64,17 @@ std::array<std::int64_t, 4> extents_of(const chain::FusionChain& c) {
   return e;
 }
 
-double drain_of(const chain::FusionChain& c, bool in_runs) {
+double drain_of(const chain::FusionChain& c) {
   const StagedRoles staged = staged_roles(c);
   double cycles = 0;
   for (const chain::Step& s : c.steps) cycles += cycles_of(s.mode);
   for (const chain::Value& v : c.values)
     if (v.kind == chain::ValueKind::aux) cycles += !v.varies[1] || !v.varies[2] || v.source == staged.tile.role ? 60 : 250;
-  if (in_runs) {
-    // A unit of the chain drains two of the product.
-    const std::size_t more = c.reductions.size();
-    return (cycles + 120.0 * static_cast<double>(c.stores.size()) + 250.0 * static_cast<double>(more)) / 2;
+  if (has_runs(c)) {
+    // A unit of the chain drains two of the product; what is stored of all columns is two runs.
+    double more = 250.0 * static_cast<double>(c.reductions.size()) + 300.0 * static_cast<double>(c.quantised.size());
+    for (const chain::Store& s : c.stores) more += c.values[static_cast<std::size_t>(s.value)].is_half ? 120 : 240;
+    return (cycles + more) / 2;
   }
   const auto further = static_cast<double>(std::max<std::size_t>(1, c.stores.size()) - 1);
   cycles += 120.0 * staged.further_count + 400.0 * (further - staged.further_count);

@@ -17,7 +17,6 @@ double predict_seconds(const KernelConfig& config, const std::array<std::int64_t
 
 /// L, M, N, K of the description; where parts of K are groups, a part of middling length for each.
 std::array<std::int64_t, 4> extents_of(const chain::FusionChain& chain);
-/// `in_runs`: of the kernel that in_runs(chain) makes.
-double drain_of(const chain::FusionChain& chain, bool in_runs = false);
+double drain_of(const chain::FusionChain& chain);
 
 }  // namespace verglas::sm90

@@ -202,9 +202,6 @@ std::optional<Decline> fault_of_scales(const FusionChain& c) {
   const auto fault = [&](int role, std::string what) {
     return Decline{Rule::sm90_block_scale, label_of(c, c.roles[static_cast<std::size_t>(role)]) + what};
   };
-  for (const chain::Quantise& q : c.quantised) {
-    if (q.along_m) return fault(q.scale_role, " holds scales of blocks along M");
-  }
   if (!has_scales(c)) return std::nullopt;
   for (const MatrixInput& in : c.inputs) {
     if (in.scale_role >= 0 && in.dtype == DataType::fp16) return fault(in.role, " is rounded to fp16 with its scales");

@@ -111,7 +111,7 @@ INSTANTIATE_TEST_SUITE_P(
              with_tensor("{}")},
         Case{"UnknownOp", with_node(R"({"op": "conv", "inputs": ["x"], "output": "y"})"),
              "io_failed [file.word] graph file, /nodes/0/op: got \"conv\", wanted matmul, reduction, moe_grouped_matmul, "
-             "block_scale_dequantize, block_scale_quantize or a pointwise mode",
+             "block_scale_dequantize, block_scale_quantize, take_runs or a pointwise mode",
              with_node(kRelu)},
         Case{"UnknownMoeMode", with_node(R"({"op": "moe_grouped_matmul", "mode": "combine", "inputs": ["x"], "output": "y"})"),
              "io_failed [file.word] graph file, /nodes/0/mode: got \"combine\", wanted none, gather or scatter",

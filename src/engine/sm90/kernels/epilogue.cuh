@@ -163,7 +163,8 @@ class Drain {
     for (int in_chunk = 0; in_chunk < width / Output::BYTES; in_chunk += 16) {
       const int u = (first + in_chunk) / 16;
       // Units beyond D need no work; and a branch around each keeps ptxas from hoisting one into another, which spills.
-      if (piece.col + 16 * u >= p_.n) continue;
+      // Quantisers take units in pairs.
+      if (piece.col + 16 * (C::QUANTISES ? u / 2 * 2 : u) >= p_.n) continue;
       float x[C::GEMMS][8];
 #pragma unroll
       for (int i = 0; i < 8 * C::GEMMS; ++i) {

@@ -256,6 +256,8 @@ VG_DEVICE float reciprocal(float x) {
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
   return r;
 }
+/// a · b + c, rounded once.
+VG_DEVICE float multiply_add(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 /// Two values rounded to nearest even, the first in the low half.
 VG_DEVICE uint32 pack_bf16(float low, float high) {
   uint32 out;

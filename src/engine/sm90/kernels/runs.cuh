@@ -3,9 +3,9 @@
 
 namespace vg {
 
-/// Drains tiles whose columns come in runs of 32, by turns of the first and of the second product: 64 columns of the tile give 32
-/// of each. To the epilogue a pair of runs is a batch of its own, 32 columns wide: Position has its number as the batch and the
-/// column within the run. A ring of RUN_SLOTS slots, each with 64 rows by 32 columns of every output.
+/// Drains tiles whose columns come in runs of 32, by turns of two kinds: 64 columns of the tile give the epilogue 32 values of
+/// each, and Position has the column of what is made of both, of which there are half as many. A ring of RUN_SLOTS slots, each
+/// with 64 rows by a pair of runs of every output.
 template <class C, class Epilogue>
 class RunDrain {
   using L = Layout<C>;
@@ -28,14 +28,14 @@ class RunDrain {
       for (int j = 0; j < PAIRS; ++j) {
         // As in Drain, the branch also keeps ptxas from hoisting one pair into another.
         if (piece.col + 64 * j >= p_.n) continue;
-        const int batch = piece.col / 64 + j, row = piece.row + 64 * i;
+        const int pair = piece.col / 64 + j, row = piece.row + 64 * i;
         const uint32 slot = slots_ + next_ * C::RUN_BYTES;
         if (leader()) bulk_wait_read<C::RUN_SLOTS - 1>();
         consumer_sync(consumer_);
-        fill(slot, acc[0][i], epilogue, batch, row, i, j);
+        fill(slot, acc[0][i], epilogue, piece.batch, row, pair, i, j);
         fence_async_proxy();
         consumer_sync(consumer_);
-        epilogue.store_runs(leader(), slot, batch, row);
+        epilogue.store_runs(leader(), slot, piece.batch, row, pair);
         if (leader()) bulk_commit();
         if (++next_ == C::RUN_SLOTS) next_ = 0;
       }
@@ -53,7 +53,8 @@ class RunDrain {
   VG_DEVICE static bool leader() { return threadIdx.x % 128 == 0; }
 
   template <class Accumulator>
-  VG_DEVICE void fill(uint32 slot, Accumulator (&acc)[C::BLOCK_N / 2], Epilogue& epilogue, int batch, int row, int block, int j) {
+  VG_DEVICE void fill(uint32 slot, Accumulator (&acc)[C::BLOCK_N / 2], Epilogue& epilogue, int batch, int row, int pair,
+                      int block, int j) {
     const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
 #pragma unroll
     for (int u = 0; u < 2; ++u) {
@@ -64,7 +65,8 @@ class RunDrain {
         asm volatile("" : "+f"(x[i / 8][i % 8]));  // nothing of a unit is computed ahead of it
       }
       const Place place{slot, 0, 16 * u};
-      epilogue.unit(x, {batch, row + 16 * warp + lane / 4, 16 * u + lane % 4 * 2, block, 2 * j + u, place, place, p_.m});
+      epilogue.unit(x,
+                    {batch, row + 16 * warp + lane / 4, 32 * pair + 16 * u + lane % 4 * 2, block, 2 * j + u, place, place, p_.m});
     }
   }
 

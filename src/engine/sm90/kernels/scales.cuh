@@ -11,8 +11,8 @@ VG_DEVICE float power_of_two(uint32 b) { return __uint_as_float(b << 23 | (b == 
 template <bool INTERLEAVED>
 VG_DEVICE int64 place_of_scales(const Aux& scales, int row, int first, int batch, int rows, int blocks) {
   if constexpr (INTERLEAVED) {
-    const int64 atom = (int64{batch} * ((rows + 127) / 128) + row / 128) * ((blocks + 3) / 4) + first / 4;
-    return atom * 512 + row % 32 * 16 + row % 128 / 32 * 4;
+    const int atom = (batch * ((rows + 127) / 128) + row / 128) * ((blocks + 3) / 4) + first / 4;  // of a blob below 2^40 bytes
+    return int64{atom} * 512 + (row % 32 * 16 + row % 128 / 32 * 4);
   }
   return batch * scales.batch_stride + row * scales.row_stride + first * scales.col_stride;
 }

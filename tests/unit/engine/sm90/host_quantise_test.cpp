@@ -1,6 +1,9 @@
 // What the kernels' quantiser makes of single numbers, compiled for the host: the codes and scales of src/numeric.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
+#include "numeric/quantise.hpp"
 #include "quantise.cuh"
 
 namespace {
@@ -27,19 +30,44 @@ TEST(HostQuantiser, CodesFp4AsTheCpuEngine) {
   int wrong = 0;
   each_number([&](float x) { wrong += E2m1Elements::code(x) != verglas::numeric::float_to_e2m1(x) ? 1 : 0; });
   EXPECT_EQ(wrong, 0);
-  EXPECT_EQ(E2m1Elements::pack(1.0F, -6.0F), 0xf2U);
+  EXPECT_EQ(E2m1Elements::pack(1.0F, -6.0F, 0.5F, -0.5F), 0x91f2U);
 }
 
-TEST(HostQuantiser, StoresScalesAsTheCpuEngine) {
+/// Largest magnitudes of blocks: those above, and around each product of the largest element and a scale or a tie of scales.
+template <class Elements, class Body>
+void each_largest(const Body& body) {
+  each_number([&](float x) { body(std::fabs(x)); });
+  for (int power = -150; power <= 127; ++power)
+    for (int sixteenth = 16; sixteenth < 32; ++sixteenth) {
+      const float x = std::ldexp(Elements::LARGEST * static_cast<float>(sixteenth), power - 4);
+      if (!std::isfinite(x)) continue;
+      for (int nudge = -3; nudge <= 3; ++nudge) {
+        const std::int64_t u = std::int64_t{__float_as_uint(x)} + nudge;
+        if (u >= 0 && u < 0x7f800000) body(__uint_as_float(static_cast<uint32>(u)));
+      }
+    }
+}
+
+template <class Elements>
+int wrong_scales(verglas::DataType data) {
+  using enum verglas::DataType;
   int wrong = 0;
-  each_number([&](float x) {
-    x = std::fabs(x);
-    const uint8 power = verglas::numeric::float_to_e8m0(x), small = verglas::numeric::float_to_e4m3(x);
-    wrong += E8m0Stored::of(x) != power || E4m3Stored::of(x) != small ? 1 : 0;
-    const float held = verglas::numeric::e8m0_to_float(power);
-    wrong += __float_as_uint(E8m0Stored::held(power)) != __float_as_uint(held) && !std::isnan(held) ? 1 : 0;
+  each_largest<Elements>([&](float largest) {
+    const auto differs = [](float x, float y) {
+      return !(std::isnan(x) && std::isnan(y)) && __float_as_uint(x) != __float_as_uint(y);
+    };
+    const auto power = verglas::numeric::block_scale_of(largest, data, fp8_e8m0);
+    const auto small = verglas::numeric::block_scale_of(largest, data, fp8_e4m3);
+    wrong += E8m0Stored::of<Elements>(largest) != power.stored || differs(E8m0Stored::factor(power.stored), power.inverse);
+    wrong += E4m3Stored::of<Elements>(largest) != small.stored || differs(E4m3Stored::factor(small.stored), small.inverse);
   });
-  EXPECT_EQ(wrong, 0);
+  return wrong;
+}
+
+TEST(HostQuantiser, FindsScalesAndFactorsAsTheCpuEngine) {
+  EXPECT_EQ(wrong_scales<E4m3Elements>(verglas::DataType::fp8_e4m3), 0);
+  EXPECT_EQ(wrong_scales<E5m2Elements>(verglas::DataType::fp8_e5m2), 0);
+  EXPECT_EQ(wrong_scales<E2m1Elements>(verglas::DataType::fp4_e2m1), 0);
 }
 
 }  // namespace

@@ -15,7 +15,7 @@
 #include "support/temp_folder.hpp"
 #include "verglas/verglas.hpp"
 
-// Products of runs without a device: which chains are one product of a whole matrix, and which calls.
+// Products whose columns come in runs, without a device: what the epilogue of a pair of runs sees, and what is launched.
 namespace verglas::sm90 {
 namespace {
 
@@ -35,49 +35,38 @@ chain::FusionChain chain_of(Graph g) {
   return *std::move(chain);
 }
 
-/// The products alone, with B as two tensors of this layout.
-struct Halves {
-  std::int64_t a_batches = 1, columns = 32, step = 64, second_step = 64;
-  bool is_one = false, reduces_columns = false;
-};
-Graph describe(const Halves& h) {
-  Graph g;
-  const Tensor a = g.tensor({.name = "a", .dim = {h.a_batches, kM, kK}, .stride = {kM * kK, kK, 1}});
-  const auto half = [&](const char* name, std::int64_t step) {
-    return g.tensor({.name = name, .dim = {kPairs, kK, h.columns}, .stride = {step * kK, 1, kK}});
-  };
-  const Tensor up = half("up", h.step);
-  Tensor c = g.mul(g.matmul(a, up), g.matmul(a, h.is_one ? up : half("gate", h.second_step)));
-  c.set_output(true);
-  if (h.reduces_columns)
-    g.reduction(c, ReductionMode::add).set_dim({kPairs, 1, h.columns}).set_output(true).set_data_type(DataType::fp32);
-  return g;
-}
-
-TEST(Sm90RunChains, AreThoseOfAlternatingRuns) {
-  EXPECT_TRUE(has_runs(chain_of(support::describe(kGraph))));
-  EXPECT_TRUE(has_runs(chain_of(describe(Halves{}))));
-  EXPECT_FALSE(has_runs(chain_of(describe({.a_batches = kPairs}))));
-  EXPECT_FALSE(has_runs(chain_of(describe({.columns = 24}))));
-  EXPECT_FALSE(has_runs(chain_of(describe({.step = 72, .second_step = 72}))));
-  EXPECT_FALSE(has_runs(chain_of(describe({.second_step = 32}))));
-  EXPECT_FALSE(has_runs(chain_of(describe({.is_one = true}))));
-  EXPECT_FALSE(has_runs(chain_of(describe({.reduces_columns = true}))));
-}
-
-TEST(Sm90RunChains, BecomeOneProductOfAllRows) {
-  const chain::FusionChain c = chain_of(support::describe(kGraph)), x = in_runs(c);
-  EXPECT_EQ(x.declared, (std::array<std::int64_t, 4>{1, kM, kN, kK}));
-  EXPECT_EQ(x.inputs.size(), 2U);
+TEST(Sm90RunChains, TakeEveryStepBeforeTheRunsTwice) {
+  const chain::FusionChain c = chain_of(support::describe(kGraph));
+  ASSERT_TRUE(has_runs(c));
+  EXPECT_FALSE(fault_of_runs(c));
+  const RunChain runs = in_runs(c);
+  const chain::FusionChain& x = runs.chain;
+  EXPECT_EQ(x.declared, c.declared);
+  ASSERT_EQ(x.gemms.size(), 2U);
+  EXPECT_EQ(x.gemms[0].a, x.gemms[1].a);
   EXPECT_EQ(x.gemms[0].b, x.gemms[1].b);
+  EXPECT_NE(x.gemms[0].value, x.gemms[1].value);
   EXPECT_TRUE(x.stores.empty());
+  EXPECT_FALSE(has_runs(x));
+  // alpha · product and its identity for each run, two roundings, swish, up · swish, and the identity that is stored.
+  EXPECT_EQ(x.steps.size(), c.steps.size() + 2);
+  ASSERT_EQ(runs.stores.size(), 3U);
+  EXPECT_EQ(runs.stores[0].run, 0);
+  EXPECT_EQ(runs.stores[1].run, 1);
+  EXPECT_EQ(runs.stores[0].role, runs.stores[1].role);
+  EXPECT_EQ(runs.stores[2].run, -1);
   EXPECT_EQ(run_bytes_of(c), 3 * 64 * 32 * 2);
-  const ProductRoles roles = product_roles(x);
-  EXPECT_EQ(roles.d, -1);
-  const auto view = declared_views(x)[static_cast<std::size_t>(roles.b[0])];
-  EXPECT_EQ(view.extent[0], 1);
-  EXPECT_EQ(view.extent[1], kN);
-  EXPECT_EQ(view.stride[1], kK);
+  EXPECT_EQ(product_roles(x).d, -1);
+}
+
+TEST(Sm90RunChains, AreOfferedTilesOfWholePairs) {
+  const chain::FusionChain c = chain_of(support::describe(kGraph));
+  const auto all = configurations_of(c, 132);
+  ASSERT_GE(all.size(), 8U);
+  for (const Knobs& knobs : all) {
+    EXPECT_EQ(knobs.at("TILE_N") % 64, 0);
+    EXPECT_EQ(knobs.at("EXCHANGED"), 0);
+  }
 }
 
 class Sm90RunLaunch : public ::testing::Test {
@@ -89,33 +78,12 @@ class Sm90RunLaunch : public ::testing::Test {
 
   static PlanList plans() { return support::describe(kGraph).plans({.device = kGpu, .deselect_engines = {"cpu", "cublaslt"}}); }
 
-  /// Operands as declared, of other rows and pairs; the gate's matrix lies `apart` bytes behind that of up.
-  std::vector<TensorView> call(std::int64_t m = kM, std::int64_t pairs = kPairs, std::int64_t apart = 32 * kK * 2) {
-    const std::int64_t n = 64 * pairs;
-    const auto half = [&](std::int64_t offset) {
-      return TensorView::strided(at((1 << 20) + static_cast<std::uintptr_t>(offset)), DataType::bf16, {pairs, kK, 32},
-                                 {64 * kK, 1, kK}, kGpu);
-    };
-    const auto run = [&](std::uintptr_t address, std::int64_t width, std::int64_t step) {
-      return TensorView::strided(at(address), DataType::bf16, {pairs, m, 32}, {step, width, 1}, kGpu);
-    };
+  /// Operands as declared, of other rows and columns.
+  std::vector<TensorView> call(std::int64_t m = kM, std::int64_t n = kN) {
     return {TensorView::dense(at(64 << 20), DataType::bf16, {1, m, kK}, kGpu),
-            half(0),
-            half(apart),
-            TensorView::address(&alpha),
-            run(128 << 20, n, 64),
-            run((128 << 20) + 64, n, 64),
-            run(256 << 20, n / 2, 32)};
-  }
-
-  /// The block of the one kernel that a call of this plan launches.
-  ParameterBlock launched(const CompiledPlan& p, const std::vector<TensorView>& buffers) {
-    driver.clear();
-    const Status s = p.execute(buffers);
-    EXPECT_TRUE(s.ok()) << p.explain(s, buffers).what();
-    EXPECT_EQ(driver.launches().size(), 1U);
-    EXPECT_TRUE(driver.memsets().empty());
-    return driver.launches().empty() ? ParameterBlock{} : driver.launches().back().as<ParameterBlock>();
+            TensorView::strided(at(1 << 20), DataType::bf16, {1, kK, n}, {n * kK, 1, kK}, kGpu), TensorView::address(&alpha),
+            TensorView::dense(at(128 << 20), DataType::bf16, {1, m, n}, kGpu),
+            TensorView::dense(at(256 << 20), DataType::bf16, {1, m, n / 2}, kGpu)};
   }
 
   float alpha = 1;
@@ -124,64 +92,44 @@ class Sm90RunLaunch : public ::testing::Test {
 };
 
 TEST_F(Sm90RunLaunch, IsOneProductOfTheWholeMatrix) {
-  const PlanList list = plans();
-  for (std::size_t i = 0; i < list.size(); ++i) EXPECT_EQ(list.knobs(i).at("RUNS"), 1);
-  const CompiledPlan p = list.compile();
-  EXPECT_EQ(nvrtc.compiles(), 2);
+  const CompiledPlan p = plans().compile();
+  EXPECT_EQ(nvrtc.compiles(), 1);
   for (const std::int64_t m : {kM, std::int64_t{1}})
-    for (const std::int64_t pairs : {kPairs, std::int64_t{1}}) {
-      const ParameterBlock block = launched(p, call(m, pairs));
+    for (const std::int64_t n : {kN, std::int64_t{64}}) {
+      driver.clear();
+      const auto buffers = call(m, n);
+      const Status s = p.execute(buffers);
+      ASSERT_TRUE(s.ok()) << p.explain(s, buffers).what();
+      ASSERT_EQ(driver.launches().size(), 1U);
+      EXPECT_TRUE(driver.memsets().empty());
+      const auto block = driver.launches().back().as<ParameterBlock>();
       EXPECT_EQ(block.m, m);
-      EXPECT_EQ(block.n, 64 * pairs);
+      EXPECT_EQ(block.n, n);
       EXPECT_EQ(block.batches, 1);
-      EXPECT_EQ(record_of(block.b[0]).extent(1), 64 * pairs);
+      EXPECT_EQ(record_of(block.b[0]).extent(1), static_cast<std::uint64_t>(n));
       EXPECT_EQ(record_of(block.b[0]).address, 1U << 20);
     }
 }
 
-TEST_F(Sm90RunLaunch, IsTwoProductsWhereTheMatricesLieOtherwise) {
-  const CompiledPlan p = plans().compile();
-  const auto is_general = [&](const std::vector<TensorView>& buffers, const char* what) {
-    const ParameterBlock block = launched(p, buffers);
-    EXPECT_EQ(block.n, 32) << what;
-    EXPECT_EQ(block.batches, kPairs) << what;
-  };
-  is_general(call(kM, kPairs, 32 << 20), "gate elsewhere");
-  is_general(call(kM, kPairs, -32 * kK * 2), "gate first");
-  auto wide = call();
-  wide[1].stride[0] = wide[2].stride[0] = 72 * kK;
-  is_general(wide, "72 rows a pair");
-  auto pitched = call();
-  pitched[2].stride[2] += 8;
-  is_general(pitched, "another pitch");
-  const ParameterBlock again = launched(p, call());
-  EXPECT_EQ(again.n, kN);
-}
-
-TEST_F(Sm90RunLaunch, TakesFewerColumnsThanARun) {
-  const CompiledPlan p = plans().compile();
-  auto narrow = call();
-  for (const std::size_t b : {1, 2}) narrow[b].extent[2] = 16;
-  for (const std::size_t out : {4, 5, 6}) narrow[out].extent[2] = 16;
-  EXPECT_EQ(launched(p, narrow).n, 16);
-}
-
-// What is checked is what the two products ask for.
-TEST_F(Sm90RunLaunch, RefusesWhatTwoProductsRefuse) {
+TEST_F(Sm90RunLaunch, RefusesWhatItsCopiesCannotTake) {
   const CompiledPlan p = plans().compile();
   const auto rule_of = [&](const std::vector<TensorView>& buffers) {
     const Status s = p.execute(buffers);
     return s.ok() ? std::string() : std::string(p.explain(s, buffers).rule());
   };
-  auto odd_c = call(), short_c = call(), odd_b = call();
-  odd_c[6].data = at((256 << 20) + 2);
-  short_c[6].extent[2] = 31;
+  auto odd_c = call(), short_c = call(), odd_b = call(), along_m = call();
+  odd_c[4].data = at((256 << 20) + 2);
+  short_c[4].extent[2] = kN / 2 - 1;
   odd_b[1].data = at((1 << 20) + 2);
+  along_m[3].stride[1] = 1, along_m[3].stride[2] = kM;
   driver.clear();
   EXPECT_EQ(rule_of(odd_c), "call.alignment");
   EXPECT_EQ(rule_of(short_c), "call.output_extent");
   EXPECT_EQ(rule_of(odd_b), "call.alignment");
+  EXPECT_EQ(rule_of(along_m), "call.major");
+  EXPECT_EQ(rule_of(call(kM, kN + 32)), "call.runs");
   EXPECT_TRUE(driver.untouched());
+  EXPECT_EQ(rule_of(call(kM, kN + 64)), "");
 }
 
 TEST_F(Sm90RunLaunch, WritesNothingOfNothing) {
@@ -191,17 +139,18 @@ TEST_F(Sm90RunLaunch, WritesNothingOfNothing) {
   EXPECT_TRUE(driver.untouched());
 }
 
-TEST_F(Sm90RunLaunch, ComesBackFromAFileWithBothKernels) {
+TEST_F(Sm90RunLaunch, ComesBackFromAFile) {
   Graph graph = support::describe(kGraph);
-  Knobs knobs = {{"RUNS", 1}};
+  Knobs knobs;
   const jit::PlanFile file = plan::compile_ahead(graph, {}, knobs);
-  ASSERT_EQ(file.kernels.size(), 2U);
+  ASSERT_EQ(file.kernels.size(), 1U);
   const support::TempFolder folder;
   const std::string path = folder / "runs.vgp";
   support::write_file(path, jit::write_plan_file(file));
   const CompiledPlan p = load_plan(path, kGpu);
-  EXPECT_EQ(launched(p, call()).n, kN);
-  EXPECT_EQ(launched(p, call(kM, kPairs, 32 << 20)).n, 32);
+  driver.clear();
+  EXPECT_TRUE(p.execute(call()).ok());
+  EXPECT_EQ(driver.launches().size(), 1U);
 }
 
 }  // namespace
