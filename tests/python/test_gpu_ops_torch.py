@@ -202,11 +202,20 @@ def test_a_model_with_swapped_blocks():
         def forward(self, x):
             return self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))
 
+    class Squared(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up_proj, self.down_proj = torch.nn.Linear(64, 128, bias=False), torch.nn.Linear(128, 64)
+            self.act_fn = lambda x: torch.relu(x).square()
+
+        def forward(self, x):
+            return self.down_proj(self.act_fn(self.up_proj(x)))
+
     torch.manual_seed(0)
-    model = torch.nn.Sequential(Block(), Block()).to("cuda", BF16)
+    model = torch.nn.Sequential(Block(), Block(), Squared()).to("cuda", BF16)
     x = torch.randn(3, 50, 64, device="cuda", dtype=BF16)
     want = model(x)
-    assert swap_mlp(model) == 2
+    assert swap_mlp(model) == 3
     torch.testing.assert_close(model(x), want, rtol=3e-2, atol=3e-2)
     model(x).sum().backward()
     assert all(p.grad is not None for p in model.parameters())
