@@ -285,6 +285,20 @@ def test_quantised_outputs_and_the_projection_compile_without_a_break():
     torch.library.opcheck(operator, tuple(given), test_utils=("test_schema", "test_faketensor"))
 
 
+@pytest.mark.skipif(not hasattr(torch, "float4_e2m1fn_x2"), reason="torch has no type of its own for fp4")
+def test_fp4_is_bytes_or_torch_s_pairs():
+    from test_ops_scaled import FORMATS, operand
+
+    form = FORMATS[4]
+    (a, sfa, _), (b, sfb, _) = operand(6, 64, 1, form, 1), operand(8, 64, 1, form, 2)
+    want = ops.gemm_amax_forward(a, b, sfa, sfb, sf_vec_size=16)
+    a, b = (tensor(x, torch.uint8) for x in (a, b))
+    sfa, sfb = (tensor(x.view(np.uint8), torch.uint8).view(torch.float8_e4m3fn) for x in (sfa, sfb))
+    for kind in (torch.uint8, torch.float4_e2m1fn_x2):
+        got = ops.gemm_amax_forward(a.view(kind), b.view(kind), sfa, sfb, sf_vec_size=16)
+        assert np.array_equal(got.c_tensor.numpy(), want.c_tensor) and got.amax_tensor.item() == want.amax_tensor.item()
+
+
 class Block(torch.nn.Module):
     """A feed-forward block as models have them, with or without a gate."""
 
