@@ -12,7 +12,7 @@
 namespace verglas {
 namespace {
 
-constexpr std::int64_t kRows = 304, kK = 160, kN = 192, kGroups = 7, kExperts = 3, kTokens = 176, kTopK = 2;
+constexpr std::int64_t kRows = 304, kK = 160, kN = 192, kGroups = 9, kExperts = 3, kTokens = 176, kTopK = 2;
 
 struct Case {
   std::string name;

@@ -32,7 +32,8 @@ std::vector<std::int64_t> GroupedCalls::strides_of_b() const {
 
 PlanList GroupedCalls::plans() const {
   const GroupedKind& p = kind_;
-  constexpr std::int64_t kG = 5, kRows = 900;
+  constexpr std::int64_t kRows = 900;
+  constexpr std::int64_t kG = 5;
   const std::int64_t tokens = p.mode == MoeMode::gather ? 400 : kRows;
   Graph g({.io_data_type = p.in});
   const Tensor x = g.tensor(

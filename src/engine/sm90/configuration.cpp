@@ -81,6 +81,9 @@ int instruction_n(const KernelConfig& c) noexcept {
 int block_k(const KernelConfig& c) noexcept { return kLineBytes / bytes_of(c.input); }
 int threads_of(const KernelConfig& c) noexcept { return 128 * (c.consumers + c.producers); }
 int row_blocks(const KernelConfig& c) noexcept { return c.block_m / 64 / (c.schedule == Schedule::pingpong ? 1 : c.consumers); }
+bool ends_early(const KernelConfig& c) noexcept {
+  return c.groups > 0 && !c.depth_groups && c.block_m == 128 && (row_blocks(c) == 1 || !c.promoted);
+}
 int results_of(const KernelConfig& c) noexcept { return c.gemms * row_blocks(c) * c.block_n / 2; }
 int accumulators_of(const KernelConfig& c) noexcept {
   return results_of(c) + (c.scaled ? instruction_n(c) : c.promoted ? instruction_n(c) / 2 : 0);
@@ -123,13 +126,13 @@ int entry_registers(const KernelConfig& c) noexcept {
 int producer_registers(const KernelConfig& c) noexcept {
   if (c.consumers == 1) return entry_registers(c);
   if (copies(c)) return c.consumers == 2 ? 88 : 80;
-  if (c.consumers == 2) return accumulators_of(c) > 176 && !c.scaled && !c.by_address ? 24 : 40;
+  if (c.consumers == 2) return c.by_address ? 56 : accumulators_of(c) > 176 && !c.scaled ? 24 : 40;
   return 32;
 }
 int consumer_registers(const KernelConfig& c) noexcept {
   if (c.consumers == 1) return entry_registers(c);
   if (copies(c)) return c.producers > 1 ? 168 : c.consumers == 2 ? 208 : 144;
-  if (c.consumers == 2) return accumulators_of(c) > 176 && !c.scaled && !c.by_address ? 240 : 232;
+  if (c.consumers == 2) return c.by_address ? 224 : accumulators_of(c) > 176 && !c.scaled ? 240 : 232;
   return 160;
 }
 
@@ -244,7 +247,7 @@ void fit_staging(KernelConfig& c) noexcept {
     c.stages = stages_that_fit(c);
     return;
   }
-  const int most = pingpong ? (c.loads_tile ? std::min(4, chunks_of(c)) : 2) : chunks_of(c);
+  const int most = pingpong && !c.is_shallow ? (c.loads_tile ? std::min(4, chunks_of(c)) : 2) : chunks_of(c);
   const auto fits = [&c](int chunks, int further) {
     c.store_buffers = chunks;
     c.further_buffers = further;

@@ -66,6 +66,7 @@ struct KernelConfig {
   bool depth_groups = false;               ///< parts of K and not rows are those of groups, and each has a D of its own
   bool accumulates = false;                ///< a group without a part leaves its D as it is
   bool by_address = false;                 ///< each B lies where a table in memory says
+  bool is_shallow = false;                 ///< parts of K are short by the description: room goes to staging and not to stages
   bool wide_offsets = false, offsets_are_ends = false, zero_fill = false;  ///< of groups: int64; rows behind each; unowned rows
   bool programmatic = false;  ///< waits for the previous kernel inside ours: needs the launch attribute of the same name
 
@@ -90,6 +91,7 @@ int instruction_n(const KernelConfig& c) noexcept;  ///< columns of one wgmma
 int block_k(const KernelConfig& c) noexcept;        ///< elements of k in a stage
 int threads_of(const KernelConfig& c) noexcept;
 int row_blocks(const KernelConfig& c) noexcept;       ///< wgmma row blocks of 64 that a consumer holds
+bool ends_early(const KernelConfig& c) noexcept;      ///< tiles of groups have row blocks of 64, those that somebody has
 int results_of(const KernelConfig& c) noexcept;       ///< registers in which a consumer thread holds a tile
 int accumulators_of(const KernelConfig& c) noexcept;  ///< these and the sums that are promoted
 int stage_bytes(const KernelConfig& c) noexcept;

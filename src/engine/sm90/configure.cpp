@@ -148,6 +148,8 @@ KernelConfig configuration_of(const chain::FusionChain& chain, const Knobs& knob
     k.offsets_are_ends = c.grouping.offsets == MoeOffsets::end;
     k.zero_fill = c.grouping.zero_fill && k.has_d;
     k.by_address = roles.by_address;
+    constexpr std::int64_t kShallow = 256;  // at 128 rows a group the drain is the time, at 1,024 stages are
+    k.is_shallow = k.depth_groups && c.declared[3] <= kShallow * c.grouping.groups;
   }
   fit_operands(k, problem_of(roles, declared_views(c).data(), input_bytes(k), bytes_of(k.output)));
   // More warps decode faster, and leave fewer registers: for instructions of at most 192 columns. Only what decodes takes turns.

@@ -88,22 +88,27 @@ double predict_seconds(const KernelConfig& c, const std::array<std::int64_t, 4>&
   const double n = static_cast<double>(extents[2]);
   const double k = static_cast<double>(extents[3]);
   const double some = c.depth_groups ? 1 : static_cast<double>(std::min(groups, extents[1]));
-  // Where a group ends, half of a tile is nobody's.
-  const double tiles_m = c.groups > 0 && !c.depth_groups ? std::max(some, m / c.block_m + some / 2) : std::ceil(m / c.block_m);
-  const double tiles = l * tiles_m * std::ceil(n / c.block_n);
-  const double waves = std::ceil(tiles / std::max(1, sm_count / c.split));
+  // Where a group ends, half of a tile is nobody's; of which blocks of 64 rows are not multiplied.
+  const bool of_rows = c.groups > 0 && !c.depth_groups;
+  const double tiles_m = of_rows ? std::max(some, m / c.block_m + some / 2) : std::ceil(m / c.block_m);
+  const double multiplied = of_rows ? std::max(some, m / 64 + some / 2) * 64 / c.block_m / tiles_m : 1.0;
+  const double tiles = l * tiles_m * std::ceil(n / c.block_n), blocks = std::max(1, sm_count / c.split);
+  // How many tiles there are only the offsets know: on the average half of the last wave stands still.
+  const double waves = of_rows && tiles > blocks ? tiles / blocks + 0.5 : std::ceil(tiles / blocks);
   const double k_blocks = std::ceil(k / (block_k(c) * c.split));
   // One instruction of 64 rows takes N/2 cycles, or the shared-memory port's 16 + N/4; four of them a k-block.
   const double instruction = std::max(c.block_n / 2.0, 16 + c.block_n / 4.0);
   const double promotion = c.scaled ? 2.3 : c.promoted ? 1.08 : 1.0;
   const double alone = c.consumers == 1 ? 1.05 : 1.0;  // between its stages the tensor cores wait
   const double decoded = block_k(c) * (c.a_count * c.block_m * (c.a_decoded != 0) + c.b_count * c.block_n * (c.b_decoded != 0));
-  const double tile_cycles = k_blocks * std::max(c.gemms * c.block_m / 64.0 * instruction * 4 * promotion * alone,
+  const double tile_cycles = k_blocks * std::max(multiplied * c.gemms * c.block_m / 64.0 * instruction * 4 * promotion * alone,
                                                  decoded / decoded_per_cycle(c.producers));
   const bool pingpong = c.schedule == Schedule::pingpong;
   const double values = 1.0 * c.block_m * c.block_n / (pingpong ? 1 : c.consumers);
   const bool by_element = c.d_path != Path::tma && piece_bytes(c.d_path) == bytes_of(c.output);
-  const double drain_cycles = (by_element ? kElementCycles : kDrainCyclesPerValue) * values / (pingpong ? 2 : 1) +
+  // With little depth nothing hides that chunks wait for each other.
+  const double waits = c.is_shallow && c.store_buffers < chunks_of(c) ? 1.5 : 1.0;
+  const double drain_cycles = (by_element ? kElementCycles : waits * kDrainCyclesPerValue) * values / (pingpong ? 2 : 1) +
                               drain * values / (64 * 16) +
                               (c.split > 1 ? kJoinCycles + kJoinCyclesPerValue * values * c.gemms : 0);
   // Ping-pong: one consumer drains while the other multiplies, so a tile takes the longer of both; the last drain is seen.
@@ -118,7 +123,8 @@ double predict_seconds(const KernelConfig& c, const std::array<std::int64_t, 4>&
   const double util = std::min(1.0, useful / (cycles + 4500));
   // Tiles that read much for what they multiply draw power, which takes it from the clock.
   const double per_flop = 2.0 * (1.0 * c.a_count / c.block_n + 1.0 * c.b_count / c.block_m) / (2.0 * c.gemms);
-  const double power = 1 + std::clamp(10 * (per_flop - 0.0117), 0.0, 0.05);
+  // Rows of groups share less of what they read.
+  const double power = 1 + (of_rows ? 1.7 : 1.0) * std::clamp(10 * (per_flop - 0.0117), 0.0, 0.05);
   const double clock = clock_at(util) / power / (c.block_n <= 64 && c.block_m <= 64 ? 1.02 : 1.0);
   const auto moves = [](Path path, int decoded_pieces) { return path != Path::tma && decoded_pieces == 0; };
   const double copied = moves(c.a_path, c.a_decoded) || moves(c.b_path, c.b_decoded) ? 2.5 : 1.0;  // pieces by threads

@@ -36,7 +36,8 @@ struct alignas(64) Parameters {
   int tokens, top_k;           // rows of A that are gathered; places of a token
   const int *indices, *slots;  // of rows; what the flavor does not read means nothing
   int64 index_stride, slot_stride;
-  TensorMap* maps;  // memory of this launch, where each block makes those of weights by address
+  TensorMap* maps;      // memory of this launch, where each block makes those of weights by address
+  int row_block_bytes;  // of 64 rows of A in a stage, where the tiles of groups end early; stage_bytes is without A then
 };
 
 static_assert(sizeof(TensorMap) == 128 && sizeof(View) == 32 && sizeof(Divisor) == 12);

@@ -141,13 +141,22 @@ VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint8* m
       if constexpr (C::SCALED) scales.read(prologues, p, tile, first_block + k_block, smem + L::GATHERED);
       barrier_wait(L::empty(smem, ring.stage), ring.phase ^ 1);
       if (L::ANY_TMA && (leader || !(L::ANY_COPIED || C::SCALED))) {
-        barrier_arrive_expect(full, static_cast<uint32>(p.stage_bytes));
-        for (int i = 0; i < (L::A_COPIED ? 0 : C::A_COUNT); ++i)
-          load_by_map<C, L::A_LINES, C::A_K_MAJOR>(a + i * L::A_BYTES, &p.a[i], full, m, k, tile.a_batch * p.a_batch_step[i]);
+        const int blocks = L::ENDS_EARLY && tile.end - tile.row <= 64 ? 1 : 2;  // of rows that somebody has
+        barrier_arrive_expect(full, static_cast<uint32>(p.stage_bytes + (L::ENDS_EARLY ? blocks * p.row_block_bytes : 0)));
+        for (int i = 0; i < (L::A_COPIED ? 0 : C::A_COUNT); ++i) {
+          const uint32 to = a + i * L::A_BYTES;
+          const int batch = tile.a_batch * p.a_batch_step[i];
+          if constexpr (L::ENDS_EARLY) {
+            for (int block = 0; block < blocks; ++block)
+              tma_load(to + block * 64 * L::LINE, &p.a[i], full, k, m + 64 * block, batch);
+          } else {
+            load_by_map<C, L::A_LINES, C::A_K_MAJOR>(to, &p.a[i], full, m, k, batch);
+          }
+        }
         for (int i = 0; i < (L::B_COPIED ? 0 : C::B_COUNT); ++i)
           load_by_map<C, L::B_LINES, C::B_K_MAJOR>(b + i * L::B_BYTES, weights.map(i), full, n, k,
                                                    tile.b_batch * p.b_batch_step[i]);
-        if (k_block == 0) weights.prepare(t + step);
+        if (k_block == 0) weights.prepare(t + step, step);
       }
       if constexpr (L::ANY_COPIED || C::SCALED) {
         if constexpr (L::A_COPIED && C::A_DECODED == 0) {

@@ -9,7 +9,7 @@ class WeightsOf {
  public:
   VG_DEVICE WeightsOf(const Parameters& p, uint8*) : p_(p) {}
   VG_DEVICE void begin(const Tile&) {}
-  VG_DEVICE void prepare(uint32) {}
+  VG_DEVICE void prepare(uint32, uint32) {}
   VG_DEVICE const TensorMap* map(int i) const { return &p_.b[i]; }
   VG_DEVICE const View& view(int i) const { return p_.b_view[i]; }
 
@@ -19,7 +19,8 @@ class WeightsOf {
 
 /// Where a table of addresses says, by expert. For the copy engine one thread makes maps in memory that this block owns: copies
 /// of the parameter's with another address. Making one takes about a microsecond, so that of the next tile is made while this
-/// one's boxes are on their way. There are two more than stages: when one is made anew, what was asked for by it has arrived.
+/// one's boxes are on their way, of an address that was asked for a tile before. There are two more than stages: when one is made
+/// anew, what was asked for by it has arrived.
 template <class C>
 class WeightsOf<C, true> {
   static constexpr bool MAPPED = C::B_PIECE == 0;
@@ -32,7 +33,10 @@ class WeightsOf<C, true> {
   /// By whoever asks for the boxes of this tile, or copies its pieces.
   VG_DEVICE void begin(const Tile& tile) {
     if constexpr (MAPPED) {
-      make(tile.b_batch);
+      if (made_ < 0) {
+        ask(tile.b_batch);
+        make();
+      }
       slot_ = made_;
     } else {
 #pragma unroll
@@ -41,23 +45,36 @@ class WeightsOf<C, true> {
                      p_.b_view[i].inner_stride, 0};
     }
   }
-  /// For tile number t, after some of the tile before it has been asked for.
-  VG_DEVICE void prepare(uint32 t) {
-    if (MAPPED && t < ahead_.count()) make(ahead_.at(t).b_batch);
+  /// For tile number t, after some of the tile before it has been asked for, and `step` tiles on.
+  VG_DEVICE void prepare(uint32 t, uint32 step) {
+    if constexpr (MAPPED) {
+      if (is_first_) {
+        is_first_ = false;
+        if (t < ahead_.count()) ask(ahead_.at(t).b_batch);
+      }
+      if (t < ahead_.count()) make();
+      if (t + step < ahead_.count()) ask(ahead_.at(t + step).b_batch);
+    }
   }
   VG_DEVICE const TensorMap* map(int i) const { return maps_ + slot_ * C::B_COUNT + i; }
   VG_DEVICE const View& view(int i) const { return views_[i]; }
 
  private:
-  VG_DEVICE void make(int expert) {
-    if (expert == expert_) return;
-    expert_ = expert;
+  VG_DEVICE void ask(int expert) {
+    asked_ = expert;
+#pragma unroll
+    for (int i = 0; i < C::B_COUNT; ++i) addresses_[i] = address_of_weights(p_.b_view[i], expert);
+  }
+  /// Of the expert that was asked for.
+  VG_DEVICE void make() {
+    if (asked_ == expert_) return;
+    expert_ = asked_;
     if (++made_ == SLOTS) made_ = 0;
 #pragma unroll
     for (int i = 0; i < C::B_COUNT; ++i) {
       TensorMap* const map = maps_ + made_ * C::B_COUNT + i;
       *map = p_.b[i];
-      if (p_.k != 0) replace_address(map, address_of_weights(p_.b_view[i], expert));  // else nothing is read
+      if (p_.k != 0) replace_address(map, addresses_[i]);  // else nothing is read
     }
     release_maps();
 #pragma unroll
@@ -67,7 +84,9 @@ class WeightsOf<C, true> {
   const Parameters& p_;
   Tiles<C> ahead_;
   TensorMap* maps_;
-  int expert_ = -1, made_ = -1, slot_ = 0;
+  uint64 addresses_[C::B_COUNT];
+  int asked_ = -1, expert_ = -1, made_ = -1, slot_ = 0;
+  bool is_first_ = true;
   View views_[MAPPED ? 1 : C::B_COUNT];
 };
 
