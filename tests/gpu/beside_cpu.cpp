@@ -31,9 +31,14 @@ Run run_beside_cpu(const std::function<void(Graph&)>& describe, std::size_t plan
   describe(on_gpu);
   const CompiledPlan reference = on_cpu.compile();
   const PlanList plans = on_gpu.plans({.device = kGpu, .deselect_engines = {"cpu", "cublaslt"}});
-  EXPECT_GE(plans.size(), 1U) << plans.unsupported_text();
-  if (plans.size() == 0) return {};
-  const CompiledPlan plan = plans.compile(plan_index % plans.size());
+  std::vector<std::size_t> offered;
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    const auto knob = plans.knobs(i).find(operands.knob);
+    if (operands.knob.empty() || (knob != plans.knobs(i).end() && knob->second != 0)) offered.push_back(i);
+  }
+  EXPECT_GE(offered.size(), 1U) << plans.unsupported_text();
+  if (offered.empty()) return {};
+  const CompiledPlan plan = plans.compile(offered[plan_index % offered.size()]);
   const cuda::DriverTable& driver = **cuda::driver();
   std::list<Bytes> host;
   std::list<support::DeviceBuffer> device;

@@ -21,6 +21,7 @@ struct Operands {
   /// Bytes by which the device's copy is shifted.
   std::function<std::size_t(const verglas::OperandInfo&)> shift = {};
   unsigned seed = 1;
+  std::string knob = {};  ///< only plans that have it, and not 0
 };
 
 struct Output {

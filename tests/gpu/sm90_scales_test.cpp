@@ -74,12 +74,15 @@ gpu_test::Operands operands_of(const Case& c, std::uint8_t poison) {
   return {.poison = poison, .fill = fill, .shift = shift, .seed = static_cast<unsigned>(c.m * 31 + c.n * 7 + c.k)};
 }
 
-void compare(const Case& c, std::size_t plan_index) {
+/// `held`: of the plans that decode A to registers.
+void compare(const Case& c, std::size_t plan_index, bool held = false) {
   SCOPED_TRACE(::testing::Message() << c.l << 'x' << c.m << 'x' << c.n << 'x' << c.k << (c.a_k_major ? " t" : " n")
                                     << (c.b_k_major ? "t " : "n ") << name_of(c.a) << ' ' << name_of(c.b)
                                     << (c.interleaved ? " interleaved" : "") << (c.two ? " two" : "") << " shift " << c.shift
                                     << " block " << c.block << " pad " << c.pad);
-  const auto run = gpu_test::run_beside_cpu([&](Graph& g) { describe(g, c); }, plan_index, operands_of(c, 0xFF));
+  gpu_test::Operands operands = operands_of(c, 0xFF);
+  if (held) operands.knob = "A_IN_REGISTERS";
+  const auto run = gpu_test::run_beside_cpu([&](Graph& g) { describe(g, c); }, plan_index, operands);
   ASSERT_EQ(run.outputs.size(), 1U);
   const auto floats = [](const gpu_test::Bytes& bytes) {
     std::vector<float> all(bytes.size() / sizeof(float));
@@ -146,6 +149,31 @@ TEST(Sm90Scales, GiveTheBitsOfTheCpuEngine) {
   }
   for (std::size_t i = 0; i < 6; ++i) cases.push_back({1, 530, 1030, 640, true, true, true, kE4m3, kE4m3, kFp32});
   gpu_test::each_on_device(cases.size(), [&](std::size_t i) { compare(cases[i], i); });
+}
+
+TEST(Sm90Scales, AInRegistersGivesTheBitsOfTheCpuEngine) {
+  VERGLAS_NEEDS_GPU();
+  constexpr DataType kFp4 = DataType::fp4_e2m1, kBf16 = DataType::bf16;
+  std::vector<Case> cases;
+  const auto add = [&](Case c) {
+    c.between = DataType::fp32;
+    for (const bool interleaved : {true, false})
+      for (const std::int64_t block : {16, 32})
+        for (const std::int64_t pad : {0, 2}) {
+          c.interleaved = interleaved, c.block = block, c.pad = pad, c.shift = pad == 0 ? 0 : 1;
+          cases.push_back(c);
+        }
+  };
+  for (const std::int64_t rows : {16, 7, 32}) {
+    add({1, rows, 520, 1088, true, true, true, kBf16, kFp4, kBf16, false, true});
+    add({2, 130, rows, 930, true, true, true, kFp4, kBf16, kBf16, true, false});
+    add({1, rows, 264, 1100, false, true, true, kBf16, kFp4, kBf16, false, true});
+  }
+  add({1, 530, 1030, 642, true, true, true, kFp4, kFp4, kBf16});
+  add({2, 260, 136, 130, true, true, true, kFp4, kFp4, kBf16});
+  add({1, 300, 520, 192, true, true, true, kFp4, kFp4, kBf16});
+  add({1, 64, 64, 128, true, true, true, kFp4, kFp4, kBf16, true, true, false, true});
+  gpu_test::each_on_device(2 * cases.size(), [&](std::size_t i) { compare(cases[i / 2], i % 2 + i / 8, true); });
 }
 
 }  // namespace

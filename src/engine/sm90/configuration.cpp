@@ -41,7 +41,9 @@ std::string product_suffix(const KernelConfig& c) {
 }
 
 std::string epilogue_suffix(const KernelConfig& c) {
-  std::string s = c.slots != 0 ? fmt::format("_q{}{}{}x{}", c.a_decoded, c.b_decoded, c.producers, c.slots) : "";
+  std::string s = c.slots != 0 ? fmt::format("_q{}{}{}x{}{}", c.a_decoded, c.b_decoded, c.producers, c.slots,
+                                             c.held ? fmt::format("{}{}", c.carried ? 'c' : 'h', c.joined) : "")
+                               : "";
   s += c.d_along_m ? "_m" : c.has_d ? "" : "_n";
   if (c.reductions != 0) s += fmt::format("_r{}{}", c.reductions, c.column_reductions);
   if (c.vectors != 0) s += fmt::format("_v{}", c.vectors);
@@ -90,7 +92,8 @@ int accumulators_of(const KernelConfig& c) noexcept {
 }
 int stage_bytes(const KernelConfig& c) noexcept {
   const int scales = c.scaled ? (16 * (c.a_count * c.block_m + c.b_count * c.block_n) + 1023) / 1024 * 1024 : 0;
-  return (c.a_count * c.block_m + c.b_count * b_lines(c)) * kLineBytes + scales;
+  const int a = c.held ? (c.block_m * (16 * c.a_decoded + 4) + 1023) / 1024 * 1024 : c.a_count * c.block_m * kLineBytes;
+  return c.joined * (a + c.b_count * b_lines(c) * kLineBytes + scales);
 }
 int chunks_of(const KernelConfig& c) noexcept { return row_blocks(c) * chunks_of_row_block(c); }
 int scratch_bytes(const KernelConfig& c) noexcept {
@@ -98,7 +101,7 @@ int scratch_bytes(const KernelConfig& c) noexcept {
 }
 int decoding_bytes(const KernelConfig& c) noexcept {
   const auto bytes = [](int pieces) { return (pieces + 127) / 128 * 128 * 20; };
-  return c.a_count * bytes(c.block_m * c.a_decoded) + c.b_count * bytes(c.block_n * c.b_decoded);
+  return (c.held ? 0 : c.a_count * bytes(c.block_m * c.a_decoded)) + c.b_count * bytes(c.block_n * c.b_decoded);
 }
 int landing_bytes(const KernelConfig& c) noexcept { return (c.split - 1) * c.consumers * 4 * 128 * results_of(c); }
 int group_bytes(const KernelConfig& c) noexcept {
@@ -115,7 +118,7 @@ int smem_bytes(const KernelConfig& c) noexcept {
       2 * c.stages + 2 + (c.split > 1 ? 2 * c.consumers : 0) + (c.loads_tile ? c.consumers * c.store_buffers : 0);
   const int of_consumer = chunks * kChunkBytes + c.run_slots * c.run_bytes + scratch_bytes(c);
   const int before = c.stages * stage_bytes(c) + c.consumers * of_consumer + landing_bytes(c) + 8 * barriers + group_bytes(c);
-  return (before + 15) / 16 * 16 + c.producers * c.slots * decoding_bytes(c);
+  return (before + 15) / 16 * 16 + (c.producers - c.carried) * c.slots * decoding_bytes(c);
 }
 int entry_registers(const KernelConfig& c) noexcept {
   const int share = kRegistersPerSm / threads_of(c) / 8 * 8;
@@ -125,12 +128,15 @@ int entry_registers(const KernelConfig& c) noexcept {
 // that copy an operand hold pieces and addresses; one lane that asks for boxes needs little, and some more where it makes maps.
 int producer_registers(const KernelConfig& c) noexcept {
   if (c.consumers == 1) return entry_registers(c);
+  if (c.held) return c.carried || c.consumers == 3 ? 72 : 64;
   if (copies(c)) return c.consumers == 2 ? 88 : 80;
   if (c.consumers == 2) return c.by_address ? 56 : accumulators_of(c) > 176 && !c.scaled ? 24 : 40;
   return 32;
 }
+int carrier_registers(const KernelConfig& c) noexcept { return c.consumers == 1 ? entry_registers(c) : 56; }
 int consumer_registers(const KernelConfig& c) noexcept {
   if (c.consumers == 1) return entry_registers(c);
+  if (c.held) return c.consumers == 3 ? 112 : 192;
   if (copies(c)) return c.producers > 1 ? 168 : c.consumers == 2 ? 208 : 144;
   if (c.consumers == 2) return c.by_address ? 224 : accumulators_of(c) > 176 && !c.scaled ? 240 : 232;
   return 160;
@@ -161,7 +167,12 @@ std::optional<std::string> fault_of(const KernelConfig& c) {
   }
   if (c.promoted && !is_fp8_product(c)) return fmt::format("sums of {} need no promotion", verglas::name_of(a));
   if ((c.a_decoded != 0 || c.b_decoded != 0) && (bytes_of(a) != 2 || c.slots < 2)) return "what is decoded becomes 16-bit values";
-  if (c.producers > 1 && (c.slots == 0 || c.consumers > 2 || c.stages < c.producers + (c.schedule == Schedule::pingpong ? 2 : 0)))
+  if (c.held && (c.a_decoded == 0 || c.b_decoded == 0 || c.producers != 2 || c.gemms != 1 || c.schedule == Schedule::pingpong ||
+                 bytes_of(a) != 2))
+    return "A in registers, of what is not one product of two matrices that are decoded";
+  if (c.joined < 1 || (c.joined > 1 && !c.carried)) return fmt::format("{} k-blocks a stage", c.joined);
+  if (c.producers > 1 &&
+      (c.slots == 0 || (c.consumers > 2 && !c.held) || c.stages < c.producers + (c.schedule == Schedule::pingpong ? 2 : 0)))
     return fmt::format("{} producers", c.producers);
   if (c.scaled && !c.promoted) return "blocks with scales are promoted";
   if (c.promoted && c.schedule == Schedule::pingpong) return "with ping-pong nothing hides a promotion";
@@ -231,7 +242,7 @@ int stages_that_fit(KernelConfig c, int most) noexcept {
 void fit_staging(KernelConfig& c) noexcept {
   constexpr int kOnTheWay = 32'000;  // bytes, of what is decoded: as much as hides memory's latency
   if (decoding_bytes(c) > 0)
-    for (c.slots = 2; c.slots < 16 && 2 * c.slots * c.producers * decoding_bytes(c) <= kOnTheWay;) c.slots *= 2;
+    for (c.slots = 2; c.slots < 16 && 2 * c.slots * (c.producers - c.carried) * decoding_bytes(c) <= kOnTheWay;) c.slots *= 2;
   const bool pingpong = c.schedule == Schedule::pingpong;
   if (c.run_bytes > 0) {
     c.store_buffers = 0;

@@ -48,6 +48,9 @@ struct KernelConfig {
   int a_decoded = 0, b_decoded = 0;  ///< pieces of 16 bytes of a line of a stage that threads decode to bf16; 0: as it is stored
   int producers = 1;                 ///< warpgroups that load; more than one where all that threads load is decoded
   int slots = 0;                     ///< k-blocks of these that are on their way: a power of two
+  int joined = 1;                    ///< k-blocks of 128 bytes of B in a stage
+  bool held = false;                 ///< A is fp4, and enters the product from registers, decoded by consumers
+  bool carried = false;              ///< a producer of its own brings it; else those that decode B
   bool scaled = false;               ///< fp8 with scales of blocks of 32: each is summed apart, which is promotion too
   bool promoted = false;             ///< fp8: every 128 of k are summed apart and added in fp32
   /// Products that share a tile: one, or two (gemms = 2) of up to two matrices each of A and of B.
@@ -104,6 +107,7 @@ int map_bytes(const KernelConfig& c) noexcept;       ///< memory in which a bloc
 int smem_bytes(const KernelConfig& c) noexcept;
 int entry_registers(const KernelConfig& c) noexcept;     ///< per thread, by the launch bounds
 int producer_registers(const KernelConfig& c) noexcept;  ///< after setmaxnreg; entry_registers with one consumer
+int carrier_registers(const KernelConfig& c) noexcept;   ///< of the producer that brings an A that is held
 int consumer_registers(const KernelConfig& c) noexcept;
 
 /// Why the kernel cannot be made, in words; nothing when it can.

@@ -24,12 +24,14 @@ constexpr const char* kPingpong = "PINGPONG";
 constexpr const char* kProgrammatic = "PROGRAMMATIC";  ///< programmatic launch: the kernel waits inside for the one before it
 constexpr const char* kSplit = "SPLIT";                ///< blocks of a cluster that share the K of a tile
 constexpr const char* kExchanged = "EXCHANGED";        ///< rows and columns change places
+constexpr const char* kHeld = "A_IN_REGISTERS";        ///< consumers decode A; of chains that have what they can decode
 
 struct Shape {
   int m, n, consumers;
   bool pingpong;
   int split = 1;
   bool exchanged = false;
+  bool held = false;
 };
 /// The tile family, widest first: of one product, and of two that share the accumulators.
 constexpr std::array kPairShapes = {Shape{128, 128, 2, false}, Shape{128, 96, 2, true}, Shape{128, 64, 2, true},
@@ -46,6 +48,9 @@ constexpr std::int64_t kNarrow = 32;
 /// Where operands are decoded, by two warpgroups.
 constexpr Shape kDecodedShape = {128, 192, 2, false};
 
+/// Where consumers decode A to registers.
+constexpr Shape kHeldShape = {256, 128, 2, false, 1, false, true};
+
 /// Of sums that are promoted: cooperative, since the add hides behind the other consumer's products.
 constexpr std::array kPromotedShapes = {Shape{128, 256, 2, false}, Shape{128, 192, 2, false}, Shape{128, 128, 2, false},
                                         Shape{64, 128, 1, false}, Shape{64, 64, 1, false}};
@@ -58,14 +63,16 @@ bool is_promoted(const chain::FusionChain& c) {
          (scales_sums(c) || !std::ranges::all_of(c.gemms, &chain::Gemm::is_fast));
 }
 
-Knobs knobs_of(const Shape& s, bool programmatic) {
-  return {{kTileM, s.m},
-          {kTileN, s.n},
-          {kConsumers, s.consumers},
-          {kPingpong, s.pingpong},
-          {kProgrammatic, programmatic},
-          {kSplit, s.split},
-          {kExchanged, s.exchanged}};
+Knobs knobs_of(const Shape& s, bool programmatic, bool holds) {
+  Knobs knobs = {{kTileM, s.m},
+                 {kTileN, s.n},
+                 {kConsumers, s.consumers},
+                 {kPingpong, s.pingpong},
+                 {kProgrammatic, programmatic},
+                 {kSplit, s.split},
+                 {kExchanged, s.exchanged}};
+  if (holds) knobs[kHeld] = s.held;
+  return knobs;
 }
 
 std::vector<Shape> family_of(const chain::FusionChain& c, int sm_count) {
@@ -86,6 +93,11 @@ std::vector<Shape> family_of(const chain::FusionChain& c, int sm_count) {
   const std::int64_t narrow = turned ? m : n;
   for (const int split : {1, 2})
     if (narrow <= kNarrow) all.push_back({64, narrow > 16 ? 32 : 16, 1, false, split, turned});
+  // Consumers decode A where both are narrow, or where few rows leave a narrow A to be all there is to read.
+  if (may_be_held(c) && may_be_held(exchanged(c))) all.push_back(kHeldShape);
+  for (const int split : {1, 2})
+    if (narrow <= kNarrow && may_be_held(turned ? exchanged(c) : c))
+      all.push_back({128, narrow > 16 ? 32 : 16, 2, false, split, turned, true});
   return all;
 }
 
@@ -127,6 +139,9 @@ KernelConfig configuration_of(const chain::FusionChain& chain, const Knobs& knob
   k.scaled = scales_sums(c);
   k.a_decoded = pieces_decoded(c, first_input(c, 0));
   k.b_decoded = pieces_decoded(c, first_input(c, 1));
+  const auto held = knobs.find(kHeld);
+  k.held = held != knobs.end() && held->second != 0;
+  if (k.held && k.b_decoded == 0) k.b_decoded = 8;  // 16-bit values, whose K changes its order
   k.promoted = is_promoted(c);
   const auto stored = [&](int side) {
     const chain::MatrixInput& in = first_input(c, side);
@@ -155,7 +170,11 @@ KernelConfig configuration_of(const chain::FusionChain& chain, const Knobs& knob
   // More warps decode faster, and leave fewer registers: for instructions of at most 192 columns. Only what decodes takes turns.
   const bool decodes = k.a_decoded != 0 || k.b_decoded != 0;
   const bool loads = (k.a_path != Path::tma && k.a_decoded == 0) || (k.b_path != Path::tma && k.b_decoded == 0);
-  if (decodes && !loads && k.block_n <= 192)
+  k.carried = k.held && k.block_n <= kNarrow;
+  k.joined = k.carried ? 4 : 1;
+  if (k.held)
+    k.producers = 2;
+  else if (decodes && !loads && k.block_n <= 192)
     k.producers = k.consumers == 1 && results_of(k) <= 88 ? 3 : results_of(k) <= 128 ? 2 : 1;
   k.vectors = k.run_bytes > 0 ? 0 : vectors_of(c);
   const StagedRoles staged = staged_roles(c);
@@ -172,11 +191,11 @@ std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) 
   const bool by_threads = std::any_of(c.values.begin(), c.values.end(), [&](const chain::Value& v) {
     return v.kind == chain::ValueKind::aux && v.varies[1] && v.varies[2] && v.source != staged;
   });
-  const bool runs = has_runs(c);
+  const bool runs = has_runs(c), holds = may_be_held(c) || may_be_held(turned);
   for (const Shape& s : family_of(c, sm_count))
     for (const bool programmatic : {false, true}) {
       if (runs && (s.exchanged || s.n % (2 * chain::kRun) != 0)) continue;  // tiles of whole pairs
-      Knobs knobs = knobs_of(s, programmatic);
+      Knobs knobs = knobs_of(s, programmatic, holds);
       const KernelConfig k = configuration_of(c, knobs);
       if (k.stages < 1 || fault_of(k)) continue;
       // Pieces of 16 bytes on every side, as only extents or strides beyond the copy engine have them, spill there.
@@ -187,6 +206,8 @@ std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) 
         continue;  // a block of columns lies in one tile, and rows stay rows
       // Loads of tokens and of scales together leave too few registers there.
       if (k.scaled && k.gathers && results_of(k) > 64) continue;
+      // Their registers leave none for these.
+      if (k.held && results_of(k) > 32 && (!c.reductions.empty() || k.quantises || by_threads)) continue;
       // ptxas serialises these products.
       if (k.split > 1 && k.gemms > 1 && k.slots != 0) continue;
       // Where D lies column by column and not for the copy engine, plans without the exchange take more calls.

@@ -23,6 +23,9 @@ constexpr double kLastStoreBytes = 40;  ///< per cycle: what the last tile of ea
 /// Elements a cycle that producers decode beside products, which read the same shared memory.
 double decoded_per_cycle(int producers) { return 6.5 + 2.5 * producers; }
 
+/// Cycles in which a consumer decodes 64 rows of a k-block to registers and multiplies them, beside the other warps.
+constexpr double kHeldCycles = 400, kHeldCyclesPerColumn = 3.5;
+
 /// What power leaves of the clock when tensor cores are busy that share of the time.
 double clock_at(double util) { return std::max(1.34e9, 1.85e9 - 0.84e9 * std::max(0.0, util - 0.3)); }
 
@@ -100,9 +103,12 @@ double predict_seconds(const KernelConfig& c, const std::array<std::int64_t, 4>&
   const double instruction = std::max(c.block_n / 2.0, 16 + c.block_n / 4.0);
   const double promotion = c.scaled ? 2.3 : c.promoted ? 1.08 : 1.0;
   const double alone = c.consumers == 1 ? 1.05 : 1.0;  // between its stages the tensor cores wait
-  const double decoded = block_k(c) * (c.a_count * c.block_m * (c.a_decoded != 0) + c.b_count * c.block_n * (c.b_decoded != 0));
-  const double tile_cycles = k_blocks * std::max(multiplied * c.gemms * c.block_m / 64.0 * instruction * 4 * promotion * alone,
-                                                 decoded / decoded_per_cycle(c.producers));
+  const double decoded =
+      block_k(c) * (c.a_count * c.block_m * (c.a_decoded != 0 && !c.held) + c.b_count * c.block_n * (c.b_decoded != 0));
+  const double tile_cycles =
+      k_blocks * std::max({multiplied * c.gemms * c.block_m / 64.0 * instruction * 4 * promotion * alone,
+                           decoded / decoded_per_cycle(c.producers),
+                           c.held ? row_blocks(c) * (kHeldCycles + kHeldCyclesPerColumn * c.block_n) : 0.0});
   const bool pingpong = c.schedule == Schedule::pingpong;
   const double values = 1.0 * c.block_m * c.block_n / (pingpong ? 1 : c.consumers);
   const bool by_element = c.d_path != Path::tma && piece_bytes(c.d_path) == bytes_of(c.output);

@@ -193,6 +193,13 @@ int pieces_decoded(const FusionChain& c, const MatrixInput& in) noexcept {
              : 0;
 }
 
+bool may_be_held(const FusionChain& c) noexcept {
+  if (c.gemms.size() != 1 || c.grouping.axis != chain::GroupedAxis::none) return false;
+  const MatrixInput &a = first_input(c, 0), &b = first_input(c, 1);
+  const auto is_fp4 = [&](const MatrixInput& in) { return is_decoded_narrow(c, in) && stored_type(c, in) == DataType::fp4_e2m1; };
+  return is_fp4(a) && (is_fp4(b) || (stored_type(c, b) == DataType::bf16 && b.prologue.empty() && b.scale_role < 0));
+}
+
 DataType multiplied_type(const FusionChain& c, const MatrixInput& in) noexcept {
   if (is_decoded_narrow(c, in)) return DataType::bf16;
   return in.scale_role >= 0 ? stored_type(c, in) : in.dtype;

@@ -22,6 +22,8 @@ bool scales_sums(const chain::FusionChain& chain) noexcept;
 /// Of a matrix that a Decoder turns into 16-bit values on its way into the product, with its scales or by its prologue: pieces of
 /// 16 bytes in 64 elements; else 0.
 int pieces_decoded(const chain::FusionChain& chain, const chain::MatrixInput& input) noexcept;
+/// True where consumers may decode A: it is fp4, and B is too or is bf16 as it is stored.
+bool may_be_held(const chain::FusionChain& chain) noexcept;
 std::optional<Decline> fault_of_scales(const chain::FusionChain& chain);
 
 /// Matrices of one side take the same way into the product.

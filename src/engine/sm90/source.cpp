@@ -48,6 +48,10 @@ std::string constants_text(const KernelConfig& c) {
   add("int", "A_DECODED", c.a_decoded);
   add("int", "B_DECODED", c.b_decoded);
   add("int", "PRODUCERS", c.producers);
+  add("bool", "HELD", c.held);
+  add("bool", "CARRIED", c.carried);
+  add("int", "DECODERS", c.producers - c.carried);
+  add("int", "JOINED", c.joined);
   add("int", "SLOTS", std::max(1, c.slots));
   add("int", "REDUCTIONS", c.reductions);
   add("int", "COLUMN_REDUCTIONS", c.column_reductions);
@@ -76,6 +80,7 @@ std::string constants_text(const KernelConfig& c) {
   add("bool", "ZERO_FILL", c.zero_fill);
   add("bool", "B_BY_ADDRESS", c.by_address);
   add("int", "PRODUCER_REGISTERS", producer_registers(c));
+  add("int", "CARRIER_REGISTERS", carrier_registers(c));
   add("int", "CONSUMER_REGISTERS", consumer_registers(c));
   for (const auto& [name, which] : {std::pair{"gemm_a", c.gemm_a}, {"gemm_b", c.gemm_b}})
     fmt::format_to(std::back_inserter(out), "  VG_DEVICE static constexpr int {}(int g) {{ return g == 0 ? {} : {}; }}\n", name,
@@ -97,38 +102,51 @@ std::string wgmma_text(const KernelConfig& c) {
   }
   // Signs of both factors, and which of them lie along M or N: only 16-bit types may.
   std::string immediates = integer ? "" : ", 1, 1";
-  if (bytes_of(c.input) == 2) immediates += fmt::format(", {}, {}", c.a_major == Major::k ? 0 : 1, c.b_major == Major::k ? 0 : 1);
-  std::string steps;
-  for (int step = 0; step < (c.scaled ? 1 : 4); ++step) {
+  if (bytes_of(c.input) == 2)
+    immediates += c.held ? ", 0" : fmt::format(", {}, {}", c.a_major == Major::k ? 0 : 1, c.b_major == Major::k ? 0 : 1);
+  const int count = c.scaled ? 1 : c.held ? 2 : 4;
+  std::string steps, registers_a, operands_a;
+  for (int step = 0; step < count; ++step) {
+    const std::string a = c.held ? fmt::format("{{%{},%{},%{},%{}}}", registers + 4 * step, registers + 4 * step + 1,
+                                               registers + 4 * step + 2, registers + 4 * step + 3)
+                                 : fmt::format("a{}", step);
     fmt::format_to(std::back_inserter(steps),
-                   "        \"wgmma.mma_async.sync.aligned.m64n{}k{}.{}.{}.{} {{{}}}, a{}, b{}, {}{};\\n\"\n", instruction_n(c),
-                   k, integer ? "s32" : "f32", wgmma_type(c.input), wgmma_type(input_of_b(c)), list, step, step, step ? "1" : "p",
+                   "        \"wgmma.mma_async.sync.aligned.m64n{}k{}.{}.{}.{} {{{}}}, {}, b{}, {}{};\\n\"\n", instruction_n(c), k,
+                   integer ? "s32" : "f32", wgmma_type(c.input), wgmma_type(input_of_b(c)), list, a, step, step ? "1" : "p",
                    immediates);
+    for (int i = 0; c.held && i < 4; ++i) operands_a += fmt::format("\"r\"(a[{}]), ", 4 * step + i);
   }
   // The address is in the low word, and no tile crosses its 14 bits: 32-bit additions.
+  const auto addresses = [&](char side, int operand, int to_next) {
+    std::string text = fmt::format(
+        "        \".reg .b32 {0}l, {0}h;\\n.reg .b64 {0}0, {0}1, {0}2, {0}3;\\nmov.b64 {{{0}l, {0}h}}, %{1};\\nmov.b64 {0}0, "
+        "%{1};\\n\"\n",
+        side, operand);
+    for (int step = 1; step < count; ++step)
+      text += fmt::format("        \"add.u32 {0}l, {0}l, {1};\\nmov.b64 {0}{2}, {{{0}l, {0}h}};\\n\"\n", side, to_next, step);
+    return text;
+  };
+  const int b = registers + (c.held ? 4 * count : 1);
+  if (!c.held) operands_a = "\"l\"(a), ";
   return fmt::format(
       "struct Wgmma {{\n"
-      "  using Accumulator = {8};\n"
-      "  static constexpr int WIDTH = {9};\n"
-      "  VG_DEVICE static void multiply(Accumulator (&d)[{0}], uint64 a, uint64 b, bool accumulate) {{\n"
+      "  using Accumulator = {0};\n"
+      "  static constexpr int WIDTH = {1};\n"
+      "  VG_DEVICE static void multiply(Accumulator (&d)[{2}], {3}, uint64 b, bool accumulate) {{\n"
       "    asm volatile(\n"
-      "        \"{{\\n.reg .pred p;\\n.reg .b32 al, ah, bl, bh;\\n.reg .b64 a0, a1, a2, a3, b0, b1, b2, b3;\\n\"\n"
-      "        \"setp.ne.b32 p, %{3}, 0;\\nmov.b64 {{al, ah}}, %{1};\\nmov.b64 {{bl, bh}}, %{2};\\n\"\n"
-      "        \"mov.b64 a0, %{1};\\nmov.b64 b0, %{2};\\n\"\n"
-      "        \"add.u32 al, al, {4};\\nadd.u32 bl, bl, {5};\\nmov.b64 a1, {{al, ah}};\\nmov.b64 b1, {{bl, bh}};\\n\"\n"
-      "        \"add.u32 al, al, {4};\\nadd.u32 bl, bl, {5};\\nmov.b64 a2, {{al, ah}};\\nmov.b64 b2, {{bl, bh}};\\n\"\n"
-      "        \"add.u32 al, al, {4};\\nadd.u32 bl, bl, {5};\\nmov.b64 a3, {{al, ah}};\\nmov.b64 b3, {{bl, bh}};\\n\"\n"
+      "        \"{{\\n.reg .pred p;\\nsetp.ne.b32 p, %{4}, 0;\\n\"\n{5}{6}"
       "        \"wgmma.fence.sync.aligned;\\n\"\n"
-      "{6}"
+      "{7}"
       "        \"wgmma.commit_group.sync.aligned;\\n}}\"\n"
-      "        : {7}\n"
-      "        : \"l\"(a), \"l\"(b), \"r\"(static_cast<int>(accumulate))\n"
+      "        : {8}\n"
+      "        : {9}\"l\"(b), \"r\"(static_cast<int>(accumulate))\n"
       "        : \"memory\");\n"
       "  }}\n"
-      "  VG_DEVICE static void settle(Accumulator (&d)[{0}]) {{ asm volatile(\"\" : {7}::\"memory\"); }}\n"
+      "  VG_DEVICE static void settle(Accumulator (&d)[{2}]) {{ asm volatile(\"\" : {8}::\"memory\"); }}\n"
       "}};\n",
-      registers, registers, registers + 1, registers + 2, a_step, b_step, steps, operands, integer ? "int" : "float",
-      instruction_n(c));
+      integer ? "int" : "float", instruction_n(c), registers,
+      c.held ? fmt::format("const uint32 (&a)[{}]", 4 * count) : std::string("uint64 a"), b + 1,
+      c.held ? std::string() : addresses('a', registers, a_step), addresses('b', b, b_step), steps, operands, operands_a);
 }
 
 std::string kernel_source(const KernelConfig& c, const EpilogueText& epilogue, const std::string& entry) {

@@ -210,7 +210,7 @@ void fit_operands(KernelConfig& c, const Problem& p) {
   if (c.depth_groups && begins_anywhere(c.b_major, c.b_turned)) c.b_path = static_cast<Path>(bytes_of(stored_b(c)));
   // What is decoded lies along K in a stage, whatever its strides, and finds out about them at the call.
   if (c.a_decoded != 0) c.a_major = Major::k, c.a_turned = false, c.a_path = Path::bytes1;
-  if (c.b_decoded != 0) c.b_major = Major::k, c.b_turned = false, c.b_path = Path::bytes1;
+  if (c.b_decoded != 0) c.b_major = Major::k, c.b_turned = false, c.b_path = static_cast<Path>(bytes_of(stored_b(c)));
   if (!c.has_d) return;
   // Nor does D go by boxes along M there.
   const OutputFit d = c.groups > 0 && !c.depth_groups ? OutputFit{best_path(p.d, true, p.m, p.n, p.batches, out), false}
@@ -266,8 +266,8 @@ ParameterBlock make_block(const KernelConfig& c, const Problem& p, int group, bo
   b.n = static_cast<std::int32_t>(p.n);
   b.k = static_cast<std::int32_t>(p.k);
   b.batches = static_cast<std::int32_t>(p.batches);
-  b.k_blocks =
-      static_cast<std::int32_t>(std::max<std::int64_t>(1, ceil_div(p.k, block_k(c) * c.split)));  // k = 0: one block of zeros
+  // Whole stages; k = 0: one block of zeros.
+  b.k_blocks = static_cast<std::int32_t>(std::max<std::int64_t>(1, ceil_div(p.k, block_k(c) * c.split * c.joined)) * c.joined);
   if (p.k == 0) b.k_first = 1 << 30;
   const std::int64_t a_rows = c.a_path == Path::tma ? c.a_count * rows_in_a_stage(c.a_major, rows_of_box_of_a(c), p.m) : 0;
   const std::int64_t b_rows = c.b_path == Path::tma ? c.b_count * rows_in_a_stage(c.b_major, c.block_n, p.n) : 0;

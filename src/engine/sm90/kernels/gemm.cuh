@@ -49,9 +49,16 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
   }
 
   if (warpgroup < C::PRODUCERS) {
+    if constexpr (C::CARRIED) {
+      if (warpgroup == 0) {
+        if constexpr (C::CONSUMERS > 1) lower_registers<C::CARRIER_REGISTERS>();
+        carry<C, Prologues>(p, arguments, memory, smem);
+        return;
+      }
+    }
     if constexpr (C::CONSUMERS > 1) lower_registers<C::PRODUCER_REGISTERS>();
     if (L::ANY_COPIED || C::SCALED || (warp_index() == 0 && elect_one()))
-      produce<C, Prologues>(p, arguments, memory, smem, warpgroup);
+      produce<C, Prologues>(p, arguments, memory, smem, warpgroup - (C::CARRIED ? 1 : 0));
     return;
   }
 
@@ -114,7 +121,10 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
       pass_tile<C>(smem, ring, k_blocks, on_block);
       k_blocks = 0;
     }
-    if constexpr (C::SCALED) {
+    if constexpr (C::HELD) {
+      const int block = C::SPLIT == 1 ? 0 : static_cast<int>(cluster_rank()) * p.k_blocks;
+      multiply_tile_held<C, Wgmma, decltype(Prologues::a)>(acc, smem, ring, k_blocks, first_row_block, block, on_block);
+    } else if constexpr (C::SCALED) {
       multiply_tile_scaled<C, Wgmma>(acc, smem, ring, k_blocks, first_row_block, on_block);
     } else if constexpr (C::PROMOTED) {
       multiply_tile_promoted<C, Wgmma>(acc, smem, ring, k_blocks, first_row_block, on_stage, on_block);

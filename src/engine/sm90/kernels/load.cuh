@@ -11,9 +11,13 @@ struct Source {
   uint32 rows = 0;  // shared memory: where each line is found along mn, below 0 for nowhere; where the loader has a list
 };
 
-/// Of a matrix that enters the product as it is stored.
+struct HalfPieces;
+/// Of a matrix that enters the product as it is stored. Beside an A in registers a Decoder puts its K in order.
 struct NoPrologue {
-  static constexpr bool CONVERTS = false;
+  static constexpr bool CONVERTS = false, INTERLEAVED = false;
+  using Pieces = HalfPieces;
+  static constexpr int BLOCK = 0;
+  VG_DEVICE Aux scales(int) const { return {}; }
 };
 /// Bytes of an element in memory, by its prologue.
 template <class Prologue, int INPUT_BYTES>

@@ -1,4 +1,5 @@
 #pragma once
+#include "decode.cuh"
 #include "layout.cuh"
 #include "tile_scheduler.cuh"
 
@@ -164,6 +165,45 @@ VG_DEVICE void pass_tile(uint32 smem, Ring<C::STAGES>& ring, int k_blocks, OnBlo
     barrier_wait(Layout<C>::full(smem, ring.stage), ring.phase);
     if (threadIdx.x % 32 == 0) barrier_arrive(Layout<C>::empty(smem, ring.stage));
   }
+}
+
+/// The same of an A that consumers decode to registers, half a k-block of 64 rows at a time: while wgmma reads one half, the next
+/// is decoded. `Way`: the prologue of A. `block`: the number of the first k-block.
+template <class C, class Wgmma, class Way, class OnBlock>
+VG_DEVICE void multiply_tile_held(typename Wgmma::Accumulator (&acc)[C::GEMMS][Layout<C>::M_BLOCKS][C::BLOCK_N / 2], uint32 smem,
+                                  Ring<C::STAGES>& ring, int k_blocks, int first_row_block, int block, OnBlock on_block) {
+  using L = Layout<C>;
+  const bool arriving = threadIdx.x % 32 == 0;
+  int previous = 0;
+  HeldPart<C, Way> part(first_row_block);
+  uint32 fragments[2][8];
+  for (int k_block = 0; k_block < k_blocks; k_block += C::JOINED) {
+    barrier_wait(L::full(smem, ring.stage), ring.phase);
+    uint32 from = smem + ring.stage * L::STAGE_BYTES;
+#pragma unroll 1  // ptxas serialises these products where several k-blocks are one piece of code
+    for (int j = 0; j < C::JOINED; ++j, from += L::BLOCK_BYTES) {
+      const uint64 b_matrix = matrix_descriptor(from + L::ALL_A_BYTES, 16, 1024);
+#pragma unroll
+      for (int turn = 0; turn < 2 * L::M_BLOCKS; ++turn) {
+        const int i = turn / 2, half = turn % 2;
+        if (half == 0) part.load(from, i);
+        wgmma_wait<1>();  // what read these registers last
+        if (C::JOINED == 1 && turn == 1 && k_block != 0 && arriving) barrier_arrive(L::empty(smem, previous));
+        if (half == 0) part.decode_scales(block + k_block + j);
+        part.decode(half, fragments[half]);
+        // Two k-steps of 32 bytes of a line of B.
+        Wgmma::multiply(acc[0][i], fragments[half], b_matrix + half * 4, k_block + j != 0 || half != 0);
+      }
+      on_block(k_block + j);
+    }
+    if (C::JOINED > 1 && k_block != 0 && arriving) barrier_arrive(L::empty(smem, previous));
+    previous = ring.stage;
+    ring.next();
+  }
+  wgmma_wait<0>();
+#pragma unroll
+  for (int i = 0; i < L::M_BLOCKS; ++i) Wgmma::settle(acc[0][i]);
+  if (arriving) barrier_arrive(L::empty(smem, previous));
 }
 
 }  // namespace vg

@@ -68,8 +68,46 @@ struct LoaderOf<true, C, Prologue, LINES, K_MAJOR, TURNED, PIECE, BUDGET, LISTED
   using Type = Loader<C, Prologue, LINES, K_MAJOR, TURNED, PIECE, BUDGET, LISTED>;
 };
 
+/// Of an A that consumers hold, where those who decode B also ask for it.
+struct NoBearer {};
+template <bool BEARS, class C, class Way>
+struct BearerOf {
+  using Type = NoBearer;
+};
+template <class C, class Way>
+struct BearerOf<true, C, Way> {
+  using Type = Decoder<Way, C::BLOCK_M, C::DECODERS, void, true>;
+};
+
+/// Of an A that consumers hold: a warpgroup that asks for it as it lies, stage by stage, and does nothing else.
+template <class C, class Prologues, class Arguments>
+VG_DEVICE void carry(const Parameters& p, const Arguments& arguments, uint8* memory, uint32 smem) {
+  using L = Layout<C>;
+  Ring<C::STAGES> ring;
+  if (C::PROGRAMMATIC) wait_for_previous_kernel();
+  const Prologues prologues(arguments);
+  Tiles<C> tiles(p, memory);
+  const uint32 step = gridDim.x / C::SPLIT, count = tiles.count();
+  const int first_block = C::SPLIT == 1 ? 0 : static_cast<int>(cluster_rank()) * p.k_blocks;
+  Decoder<decltype(Prologues::a), L::A_LINES, 1, void, true> a;
+  a.open(smem, p.a_view[0], prologues.a.scales(0));
+  for (uint32 t = blockIdx.x / C::SPLIT; t < count; t += step) {
+    const Tile tile = tiles.at(t);
+    a.begin(tile.row, tile.k + first_block * L::BLOCK_K, first_block, tile.a_batch, tile.a_batch * p.a_batch_step[0], p.m, p.k);
+    for (int k_block = 0; k_block < tile.k_blocks; k_block += C::JOINED, ring.next()) {
+      const uint32 full = L::full(smem, ring.stage);
+      barrier_wait(L::empty(smem, ring.stage), ring.phase ^ 1);
+#pragma unroll
+      for (int j = 0; j < C::JOINED; ++j) a.fetch(ring.stage * L::STAGE_BYTES + j * L::BLOCK_BYTES);
+      barrier_arrive_copied(full);
+      __syncwarp();
+      if (threadIdx.x % 32 == 0) barrier_arrive(full);  // what was stored by hand
+    }
+  }
+}
+
 /// The producer warpgroup: fills stages in the order in which consumers read them. With maps alone one lane comes here; with a
-/// copied operand or scales all 128 threads do. Where they decode, PRODUCERS warpgroups take k-blocks in turn.
+/// copied operand or scales all 128 threads do. Where they decode, DECODERS warpgroups take k-blocks in turn.
 template <class C, class Prologues, class Arguments>
 VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint8* memory, uint32 smem, [[maybe_unused]] int which) {
   using L = Layout<C>;
@@ -91,10 +129,12 @@ VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint8* m
                                      C::B_PIECE, BUDGET, false>::Type b_loader[C::B_COUNT];
   const uint32 slots = smem + L::DECODING + which * (L::A_DECODING + L::B_DECODING);
   int turn = which;  // k-blocks of the tile in hand before the first that is ours
-  typename DecodersOf<C::A_DECODED != 0, C, PrologueA, L::A_LINES, C::A_COUNT>::Type a_decoders(slots, prologues.a, p.a_view,
-                                                                                                p.a_batch_step);
-  typename DecodersOf<C::B_DECODED != 0, C, PrologueB, L::B_LINES, C::B_COUNT>::Type b_decoders(
-      slots + L::A_DECODING, prologues.b, p.b_view, p.b_batch_step);
+  typename DecodersOf<C::A_DECODED != 0 && !C::HELD, C, PrologueA, L::A_LINES, C::A_COUNT>::Type a_decoders(
+      slots, prologues.a, p.a_view, p.a_batch_step);
+  typename DecodersOf<C::B_DECODED != 0, C, PrologueB, L::B_LINES, C::B_COUNT, typename HeldOf<C::HELD, PrologueA>::Type>::Type
+      b_decoders(slots + L::A_DECODING, prologues.b, p.b_view, p.b_batch_step);
+  [[maybe_unused]] typename BearerOf<C::HELD && !C::CARRIED, C, PrologueA>::Type bearer;
+  if constexpr (C::HELD && !C::CARRIED) bearer.open(smem, p.a_view[0], prologues.a.scales(0));
   for (uint32 t = blockIdx.x / C::SPLIT; t < count; t += step) {
     const Tile tile = tiles.at(t);
     const int m = tile.row, n = tile.n * C::BLOCK_N, first = tile.k + first_block * L::BLOCK_K;
@@ -128,18 +168,24 @@ VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint8* m
 #pragma unroll
       for (int i = 0; i < C::B_COUNT; ++i) b_loader[i].begin(b_source(i, 0));
     }
+    if constexpr (C::HELD && !C::CARRIED)
+      bearer.begin(m, first + turn * L::BLOCK_K, first_block + turn, tile.a_batch, tile.a_batch * p.a_batch_step[0], p.m, p.k);
     if constexpr (L::ANY_DECODED) {
       a_decoders.begin(m, first + turn * L::BLOCK_K, first_block + turn, tile.a_batch, p.m, p.k);
       b_decoders.begin(n, first + turn * L::BLOCK_K, first_block + turn, tile.b_batch, p.n, p.k);
-      for (int i = 0; i < C::SLOTS; ++i) fetch(i, turn + i * C::PRODUCERS);
+      for (int i = 0; i < C::SLOTS; ++i) fetch(i, turn + i * C::DECODERS);
     }
-    for (int k_block = 0; k_block < tile.k_blocks; ++k_block, ring.next()) {
-      if (C::PRODUCERS > 1 && k_block != turn) continue;
+    for (int k_block = 0; k_block < tile.k_blocks; k_block += C::JOINED, ring.next()) {
+      if (C::DECODERS > 1 && k_block != turn) continue;
       const uint32 full = L::full(smem, ring.stage), a = smem + ring.stage * L::STAGE_BYTES, b = a + L::ALL_A_BYTES;
       const int k = first + k_block * L::BLOCK_K;
       [[maybe_unused]] ScaleLoader<C> scales;
       if constexpr (C::SCALED) scales.read(prologues, p, tile, first_block + k_block, smem + L::GATHERED);
       barrier_wait(L::empty(smem, ring.stage), ring.phase ^ 1);
+      if constexpr (C::HELD && !C::CARRIED) {
+        bearer.fetch(ring.stage * L::STAGE_BYTES);
+        barrier_arrive_copied(full);  // what it stored by hand counts with what is decoded
+      }
       if (L::ANY_TMA && (leader || !(L::ANY_COPIED || C::SCALED))) {
         const int blocks = L::ENDS_EARLY && tile.end - tile.row <= 64 ? 1 : 2;  // of rows that somebody has
         barrier_arrive_expect(full, static_cast<uint32>(p.stage_bytes + (L::ENDS_EARLY ? blocks * p.row_block_bytes : 0)));
@@ -170,12 +216,15 @@ VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint8* m
             b_loader[i].write(b + i * L::B_BYTES, b_source(i, k_block), b_source(i, k_block + 1), prologues.b);
         }
         if constexpr (L::ANY_DECODED) {
-          async_wait<C::SLOTS - 1>();
-          a_decoders.decode(a, slot, first_block + k_block, p.k - k);
-          b_decoders.decode(b, slot, first_block + k_block, p.k - k);
-          fetch(slot, k_block + C::SLOTS * C::PRODUCERS);
-          slot = (slot + 1) % C::SLOTS;
-          turn += C::PRODUCERS;
+#pragma unroll
+          for (int j = 0; j < C::JOINED; ++j) {
+            async_wait<C::SLOTS - 1>();
+            a_decoders.decode(a, slot, first_block + k_block, p.k - k);
+            b_decoders.decode(b + j * L::BLOCK_BYTES, slot, first_block + k_block + j, p.k - k - j * L::BLOCK_K);
+            fetch(slot, k_block + j + C::SLOTS * C::DECODERS);
+            slot = (slot + 1) % C::SLOTS;
+          }
+          turn += C::DECODERS * C::JOINED;
         }
         if constexpr (C::SCALED) scales.write(a);
         if (L::ANY_COPIED) fence_async_proxy();

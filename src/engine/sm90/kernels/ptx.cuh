@@ -132,6 +132,10 @@ VG_DEVICE void copy_async_16(uint32 to, const void* from, int bytes) {
 VG_DEVICE void copy_async_4(uint32 to, const void* from, int bytes) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
+/// An arrival once all such copies of this thread so far are there; one of those that the barrier counts.
+VG_DEVICE void barrier_arrive_copied(uint32 barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
 VG_DEVICE void async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N>
 VG_DEVICE void async_wait() {

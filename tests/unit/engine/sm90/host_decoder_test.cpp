@@ -68,7 +68,7 @@ struct Scales {
 template <class W, int LINES>
 int wrong_elements(bool wide, int64 step) {
   using P = typename W::Pieces;
-  constexpr int UNIT = P::PER_BYTE;
+  constexpr int UNIT = P::ELEMENTS / 16;  // elements of a byte
   const int rows = between(1, 2 * LINES), k_extent = UNIT * between(1, 200 / UNIT), mn = between(0, 1) * LINES;
   const int blocks = W::BLOCK == 0 ? 0 : (k_extent + W::BLOCK - 1) / W::BLOCK, batch = between(0, 1);
   int64 pitch = k_extent * step + UNIT * between(0, 9);
@@ -95,7 +95,8 @@ int wrong_elements(bool wide, int64 step) {
     const int slot = block % 2;
     std::memset(shared.data(), 0xEE, shared.size());
     faults = 0;
-    for (threadIdx.x = 0; threadIdx.x < 128; ++threadIdx.x) decoders[threadIdx.x].fetch(slot);
+    for (threadIdx.x = 0; threadIdx.x < 128; ++threadIdx.x)
+      decoders[threadIdx.x].fetch(static_cast<uint32>(slot) * Decoder<W, LINES, 1>::SLOT_BYTES);
     for (threadIdx.x = 0; threadIdx.x < 128; ++threadIdx.x)
       decoders[threadIdx.x].decode(0, slot, block, k_extent - block * 64, W());
     wrong += faults;
@@ -128,7 +129,7 @@ int wrong_elements(bool wide, int64 step) {
 
 template <class W>
 void expect_right() {
-  const int64 most = W::Pieces::PER_BYTE == 1 ? 3 : 1;
+  const int64 most = W::Pieces::ELEMENTS == 16 ? 3 : 1;
   for (int i = 0; i < 6; ++i)
     for (const bool wide : {true, false}) {
       EXPECT_EQ((wrong_elements<W, 16>(wide, 1)), 0);
@@ -154,6 +155,135 @@ TEST(HostDecoder, DecodesFp8WithScalesAndWithout) {
   expect_right<Way<Fp8Pieces<false>, E8m0Scale, 32, true>>();
   expect_right<Way<Fp8Pieces<true>, E8m0Scale, 0, false>>();
   expect_right<Way<Fp8Pieces<false>, E8m0Scale, 0, false>>();
+}
+
+/// A matrix, and its elements times their scales as the test reads them.
+template <class W>
+struct Stored {
+  using P = typename W::Pieces;
+  int rows, k_extent;
+  int64 pitch;
+  std::vector<uint8> memory;
+  Scales scales;
+  Stored(int rows_, int k_extent_, bool wide)
+      : rows(rows_),
+        k_extent(k_extent_),
+        pitch(wide ? (k_extent + 31) / 32 * 32 : k_extent + 2),
+        memory(static_cast<std::size_t>(pitch * rows * 16 / P::ELEMENTS + 16)),
+        scales(1, rows, blocks(), W::INTERLEAVED, true) {
+    if constexpr (P::ELEMENTS == 8) {
+      for (std::size_t i = 0; i + 1 < memory.size(); i += 2) {
+        const uint16 v = verglas::numeric::float_to_bf16(static_cast<float>(between(-8, 8)));
+        std::memcpy(&memory[i], &v, 2);
+      }
+    } else {
+      for (uint8& b : memory) b = static_cast<uint8>(P::ELEMENTS == 32 ? engine() : 0x38 + between(0, 31));
+    }
+    if constexpr (W::BLOCK != 0)
+      for (int r = 0; r < rows; ++r)
+        for (int b = 0; b < blocks(); ++b)
+          scales.memory[static_cast<std::size_t>(scales.at(0, r, b))] = static_cast<uint8>(between(40, 70));
+  }
+  int blocks() const { return W::BLOCK == 0 ? 1 : (k_extent + W::BLOCK - 1) / std::max(1, W::BLOCK); }
+  View view() { return {memory.data(), pitch, 1, 0}; }
+  Aux aux() const { return {scales.memory.data(), 0, scales.pitch, 1}; }
+  double value(int row, int k) const {
+    if (row >= rows || k >= k_extent) return 0;
+    const int64 at = row * pitch + k;
+    if constexpr (P::ELEMENTS == 8) {
+      uint16 v = 0;
+      std::memcpy(&v, &memory[static_cast<std::size_t>(2 * at)], 2);
+      return static_cast<double>(bf16_to_float(v));
+    } else {
+      const float x = element_value(P(), memory[static_cast<std::size_t>(at * 16 / P::ELEMENTS)], at);
+      if constexpr (W::BLOCK == 0) return static_cast<double>(x);
+      if constexpr (W::BLOCK != 0)
+        return static_cast<double>(x) *
+               static_cast<double>(scale_value(
+                   typename W::Scale(), scales.memory[static_cast<std::size_t>(scales.at(0, row, k / std::max(1, W::BLOCK)))]));
+    }
+  }
+};
+
+template <int PIECES>
+struct HeldConfig {
+  static constexpr int BLOCK_M = 128, A_DECODED = PIECES;
+};
+
+/// A in registers and B in a stage have one order of K: their products, slot by slot as wgmma pairs them, are those of K in
+/// order.
+template <class WA, class WB>
+int wrong_products(bool wide) {
+  using P = typename WA::Pieces;
+  constexpr int LINES = 128, COLUMNS = 32, PIECES = 64 / P::ELEMENTS, STAGE_B = 40960, SLOT = 65536;
+  Stored<WA> a(between(1, 128), 2 * between(1, 100), wide);
+  Stored<WB> b(between(1, 32), a.k_extent, wide);
+  const View a_view = a.view(), b_view = b.view();
+  std::vector<Decoder<WA, LINES, 1, void, true>> carriers(128);
+  std::vector<Decoder<WB, COLUMNS, 1, P>> decoders(128);
+  for (threadIdx.x = 0; threadIdx.x < 128; ++threadIdx.x) {
+    carriers[threadIdx.x].open(0, a_view, a.aux());
+    carriers[threadIdx.x].begin(0, 0, 0, 0, 0, a.rows, a.k_extent);
+    decoders[threadIdx.x].open(SLOT, b_view, b.aux());
+    decoders[threadIdx.x].begin(0, 0, 0, 0, 0, b.rows, b.k_extent);
+  }
+  int wrong = 0;
+  for (int block = 0; block * 64 < a.k_extent; ++block) {
+    std::memset(shared.data(), 0xEE, shared.size());
+    const int left = a.k_extent - block * 64;
+    faults = 0;
+    const auto on = [](const auto& m, const auto& step) {
+      first_byte = reinterpret_cast<const char*>(m.memory.data()), end_byte = first_byte + m.memory.size();
+      other_first_byte = reinterpret_cast<const char*>(m.scales.memory.data());
+      other_end_byte = other_first_byte + m.scales.memory.size();
+      for (threadIdx.x = 0; threadIdx.x < 128; ++threadIdx.x) step();
+    };
+    on(a, [&] { carriers[threadIdx.x].fetch(0); });
+    on(b, [&] { decoders[threadIdx.x].fetch(0); });
+    on(b, [&] { decoders[threadIdx.x].decode(STAGE_B, 0, block, left, WB()); });
+    wrong += faults;
+    std::vector<double> x(LINES * 64);
+    for (threadIdx.x = 0; threadIdx.x < 128; ++threadIdx.x)
+      for (int row_block = 0; row_block < 2; ++row_block) {
+        const int lane = static_cast<int>(threadIdx.x) % 32,
+                  row = 64 * row_block + static_cast<int>(threadIdx.x) / 32 * 16 + lane / 4;
+        HeldPart<HeldConfig<PIECES>, WA> part(0);
+        part.load(0, row_block);
+        part.decode_scales(block);
+        for (int half = 0; half < 2; ++half) {
+          uint32 out[8];
+          part.decode(half, out);
+          for (int i = 0; i < 16; ++i) {
+            const int reg = i / 2 % 4, slot = 32 * half + 16 * (i / 8) + 8 * (reg / 2) + 2 * (lane % 4) + i % 2;
+            x[static_cast<std::size_t>((row + 8 * (reg % 2)) * 64 + slot)] =
+                static_cast<double>(bf16_to_float(static_cast<uint16>(out[i / 2] >> 16 * (i % 2))));
+          }
+        }
+      }
+    for (int m = 0; m < a.rows; ++m)
+      for (int n = 0; n < COLUMNS; ++n) {
+        double got = 0, want = 0;
+        for (int s = 0; s < 64; ++s) {
+          uint16 y = 0;
+          std::memcpy(&y, shared.data() + STAGE_B + n * 128 + ((s / 8 ^ n % 8) * 16) + s % 8 * 2, 2);
+          got += x[static_cast<std::size_t>(m * 64 + s)] * static_cast<double>(bf16_to_float(y));
+          want += a.value(m, 64 * block + s) * b.value(n, 64 * block + s);
+        }
+        wrong += got != want ? 1 : 0;
+      }
+  }
+  other_first_byte = other_end_byte = nullptr;
+  return wrong;
+}
+
+TEST(HostDecoder, ARegistersAndTheirBHaveOneOrderOfK) {
+  for (int i = 0; i < 6; ++i)
+    for (const bool wide : {true, false}) {
+      EXPECT_EQ((wrong_products<Way<Fp4Pieces, E4m3Scale, 16, true>, Way<Fp4Pieces, E4m3Scale, 16, true>>(wide)), 0);
+      EXPECT_EQ((wrong_products<Way<Fp4Pieces, E4m3Scale, 32, false>, Way<Fp4Pieces, E4m3Scale, 32, true>>(wide)), 0);
+      EXPECT_EQ((wrong_products<Way<Fp4Pieces, E4m3Scale, 16, false>, NoPrologue>(wide)), 0);
+      EXPECT_EQ((wrong_products<Way<Fp4Pieces, E4m3Scale, 32, true>, NoPrologue>(wide)), 0);
+    }
 }
 
 }  // namespace
