@@ -70,4 +70,17 @@ REFUSES(sm90_prologue) {
   EXPECT_EQ(said(PointwiseMode::relu, DataType::int8), "");
 }
 
+TEST(Sm90Prologue, ReadsScalarsOfTheTypesThatStepsCompute) {
+  const auto said = [](DataType scalar) {
+    Graph g;
+    const Tensor a = g.tensor({.name = "x", .dim = {64, 64}, .stride = {64, 1}});
+    const Tensor b = g.tensor({.name = "b", .dim = {64, 64}, .stride = {1, 64}});
+    const Tensor s = g.tensor({.name = "s", .dim = {1, 1}, .stride = {1, 1}, .data_type = scalar});
+    g.matmul(a, g.mul(b, s).set_data_type(DataType::bf16)).set_output(true);
+    return said_by_sm90(g);
+  };
+  EXPECT_EQ(said(DataType::fp8_e8m0), "sm90.prologue aux 's' beside b 'b' is fp8_e8m0");
+  EXPECT_EQ(said(DataType::fp8_e4m3), "");
+}
+
 }  // namespace

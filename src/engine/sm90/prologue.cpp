@@ -79,7 +79,8 @@ std::string struct_text(const FusionChain& c, const MatrixInput& in, const char*
   const char* decoding = pieces_decoded(c, in) == 0 ? ""
                                                     : "    using Pieces = BytePieces;\n    static constexpr int BLOCK = 0;\n"
                                                       "    static constexpr bool INTERLEAVED = false;\n"
-                                                      "    VG_DEVICE Aux scales(int) const { return {}; }\n";
+                                                      "    VG_DEVICE Aux scales(int) const { return {}; }\n"
+                                                      "    VG_DEVICE static constexpr int scale_step(int) { return 0; }\n";
   return fmt::format(
       "  struct {} {{\n    static constexpr bool CONVERTS = true;\n{}    using Stored = {};\n    using Stage = {};\n{}"
       "    VG_DEVICE explicit {}(const EpilogueArguments& a) {{\n{}    }}\n"
@@ -88,18 +89,22 @@ std::string struct_text(const FusionChain& c, const MatrixInput& in, const char*
       stored == DataType::int32 ? "int" : "float", steps, in.prologue.size());
 }
 
+/// Scales of one matrix may serve all batches. Its strides do not tell: one of 0 may stand beside scales of each batch.
+bool has_batches(const FusionChain& c, const MatrixInput& in) {
+  return c.roles[static_cast<std::size_t>(in.scale_role)].symbol[0] != chain::Symbol::one;
+}
+
 /// `scales_a` or `scales_b`: the bytes of four blocks of a row of matrix i of that side.
 std::string scales_text(const FusionChain& c, int side, EpiloguePlan& plan) {
-  const char letter = side == 0 ? 'a' : 'b';
   std::string cases;
   int i = 0;
   for (const MatrixInput& in : c.inputs) {
     if ((role_of(c, in).kind == chain::RoleKind::a) != (side == 0)) continue;
     std::string load = "no_scales()";
     if (in.scale_role >= 0)
-      load = fmt::format("load_scales<{}>(arguments.aux[{}], row, first, p.{}_batch_step[{}] != 0 ? batch : 0, p.{}, blocks)",
+      load = fmt::format("load_scales<{}>(arguments.aux[{}], row, first, {}, p.{}, blocks)",
                          c.roles[static_cast<std::size_t>(in.scale_role)].is_interleaved, slot_in(plan.aux, in.scale_role),
-                         letter, i,
+                         has_batches(c, in) ? "batch" : "0",
                          side == 1                            ? "n"
                          : c.grouping.mode == MoeMode::gather ? "tokens"
                                                               : "m");
@@ -108,7 +113,7 @@ std::string scales_text(const FusionChain& c, int side, EpiloguePlan& plan) {
   return fmt::format(
       "  VG_DEVICE uint32 scales_{}(int i, int row, int first, int batch, int blocks, const Parameters& p) const {{\n"
       "{}    return no_scales();\n  }}\n",
-      letter, cases);
+      side == 0 ? 'a' : 'b', cases);
 }
 
 /// What a Decoder of that side does (decode.cuh).
@@ -117,21 +122,25 @@ std::string decoding_text(const FusionChain& c, int side, const char* name, Epil
   const DataType stored = stored_type(c, first);
   const chain::Role* role = first.scale_role < 0 ? nullptr : &c.roles[static_cast<std::size_t>(first.scale_role)];
   const bool is_e8m0 = role != nullptr && c.operands[static_cast<std::size_t>(role->operand)].dtype == DataType::fp8_e8m0;
-  std::string cases;
+  std::string cases, steps;
   int i = 0;
   for (const MatrixInput& in : c.inputs)
-    if ((role_of(c, in).kind == chain::RoleKind::a) == (side == 0) && in.scale_role >= 0)
+    if ((role_of(c, in).kind == chain::RoleKind::a) == (side == 0) && in.scale_role >= 0) {
+      if (has_batches(c, in)) steps += fmt::format("      if (i == {}) return 1;\n", i);
       cases += fmt::format("      if (i == {}) return arguments.aux[{}];\n", i++, slot_in(plan.aux, in.scale_role));
+    }
   return fmt::format(
       "  struct {0} {{\n    using Pieces = {1};\n    using Scale = {2};\n    static constexpr int BLOCK = {3};\n"
       "    static constexpr bool INTERLEAVED = {4}, CONVERTS = false;\n    const EpilogueArguments& arguments;\n"
       "    VG_DEVICE explicit {0}(const EpilogueArguments& a) : arguments(a) {{}}\n"
-      "    VG_DEVICE Aux scales(int i) const {{\n{5}      return {{}};\n    }}\n  }};\n",
+      "    VG_DEVICE Aux scales(int i) const {{\n{5}      return {{}};\n    }}\n"
+      "    VG_DEVICE static constexpr int scale_step(int i) {{\n{6}      return 0;\n    }}\n  }};\n",
       name,
       stored == DataType::fp4_e2m1   ? "Fp4Pieces"
       : stored == DataType::fp8_e4m3 ? "Fp8Pieces<true>"
                                      : "Fp8Pieces<false>",
-      is_e8m0 ? "E8m0Scale" : "E4m3Scale", role == nullptr ? 0 : role->block, role != nullptr && role->is_interleaved, cases);
+      is_e8m0 ? "E8m0Scale" : "E4m3Scale", role == nullptr ? 0 : role->block, role != nullptr && role->is_interleaved, cases,
+      steps);
 }
 
 }  // namespace
@@ -237,9 +246,15 @@ std::optional<Decline> fault_of_prologues(const FusionChain& c) {
       return Decline{Rule::sm90_prologue, label + " takes another way than " + label_of(c, role_of(c, first))};
     if (!in.prologue.empty() && slot_name(stored_type(c, in)).empty())
       return Decline{Rule::sm90_prologue, label + " is " + std::string(name_of(stored_type(c, in)))};
-    for (const PrologueStep& s : in.prologue)
+    for (const PrologueStep& s : in.prologue) {
       if (slot_name(s.dtype).empty())
         return Decline{Rule::sm90_prologue, label + " becomes " + std::string(name_of(s.dtype)) + " on its way"};
+      if (s.scalar_role < 0) continue;
+      const chain::Role& scalar = c.roles[static_cast<std::size_t>(s.scalar_role)];
+      const DataType type = c.operands[static_cast<std::size_t>(scalar.operand)].dtype;
+      if (slot_name(type).empty())
+        return Decline{Rule::sm90_prologue, label_of(c, scalar) + " beside " + label + " is " + std::string(name_of(type))};
+    }
   }
   return std::nullopt;
 }

@@ -178,7 +178,8 @@ class HeldPart {
 
 /// One matrix's part of a stage by the 128 threads of the producer warpgroup: copied without registers into slots of shared
 /// memory some k-blocks ahead, and turned into 16-bit values there. A thread reads what it copied, and nobody waits for anybody.
-///   Way    Pieces, Scale, BLOCK elements of k that share a scale (0: there are none), INTERLEAVED, CONVERTS
+///   Way    Pieces, Scale, BLOCK elements of k that share a scale (0: there are none), INTERLEAVED, CONVERTS, scale_step of a
+///          matrix: 0 where its scales serve all batches
 ///   a slot: pieces of 16 bytes, then for each the aligned four scales that hold its own
 ///   STRIDE producers take turns, each with slots of its own
 ///   Held   Pieces of the A that consumers hold in registers, whose order of K this matrix takes; or void
@@ -395,13 +396,13 @@ class Decoders {
   using Of = Decoder<Way, LINES, C::DECODERS, Held>;
 
  public:
-  VG_DEVICE Decoders(uint32 slots, const Way& way, const View* views, const int* steps) : way_(way), steps_(steps) {
+  VG_DEVICE Decoders(uint32 slots, const Way& way, const View* views) : way_(way) {
 #pragma unroll
     for (int i = 0; i < MATRICES; ++i) of_[i].open(slots + i * C::SLOTS * Of::SLOT_BYTES, views[i], way.scales(i));
   }
   VG_DEVICE void begin(int mn, int k, int block, int batch, int mn_extent, int k_extent) {
 #pragma unroll
-    for (int i = 0; i < MATRICES; ++i) of_[i].begin(mn, k, block, batch, batch * steps_[i], mn_extent, k_extent);
+    for (int i = 0; i < MATRICES; ++i) of_[i].begin(mn, k, block, batch, batch * Way::scale_step(i), mn_extent, k_extent);
   }
   VG_DEVICE void fetch(int slot) {
 #pragma unroll
@@ -414,13 +415,12 @@ class Decoders {
 
  private:
   const Way& way_;
-  const int* steps_;  ///< 0: one matrix for all batches
   Of of_[MATRICES];
 };
 /// Of a side that is not decoded.
 template <class Way>
 struct NoDecoders {
-  VG_DEVICE NoDecoders(uint32, const Way&, const View*, const int*) {}
+  VG_DEVICE NoDecoders(uint32, const Way&, const View*) {}
   VG_DEVICE void begin(int, int, int, int, int, int) {}
   VG_DEVICE void fetch(int) {}
   VG_DEVICE void decode(uint32, int, int, int) const {}

@@ -89,11 +89,13 @@ VG_DEVICE void carry(const Parameters& p, const Arguments& arguments, uint8* mem
   Tiles<C> tiles(p, memory);
   const uint32 step = gridDim.x / C::SPLIT, count = tiles.count();
   const int first_block = C::SPLIT == 1 ? 0 : static_cast<int>(cluster_rank()) * p.k_blocks;
-  Decoder<decltype(Prologues::a), L::A_LINES, 1, void, true> a;
+  using PrologueA = decltype(Prologues::a);
+  Decoder<PrologueA, L::A_LINES, 1, void, true> a;
   a.open(smem, p.a_view[0], prologues.a.scales(0));
   for (uint32 t = blockIdx.x / C::SPLIT; t < count; t += step) {
     const Tile tile = tiles.at(t);
-    a.begin(tile.row, tile.k + first_block * L::BLOCK_K, first_block, tile.a_batch, tile.a_batch * p.a_batch_step[0], p.m, p.k);
+    a.begin(tile.row, tile.k + first_block * L::BLOCK_K, first_block, tile.a_batch, tile.a_batch * PrologueA::scale_step(0), p.m,
+            p.k);
     for (int k_block = 0; k_block < tile.k_blocks; k_block += C::JOINED, ring.next()) {
       const uint32 full = L::full(smem, ring.stage);
       barrier_wait(L::empty(smem, ring.stage), ring.phase ^ 1);
@@ -129,10 +131,10 @@ VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint8* m
                                      C::B_PIECE, BUDGET, false>::Type b_loader[C::B_COUNT];
   const uint32 slots = smem + L::DECODING + which * (L::A_DECODING + L::B_DECODING);
   int turn = which;  // k-blocks of the tile in hand before the first that is ours
-  typename DecodersOf<C::A_DECODED != 0 && !C::HELD, C, PrologueA, L::A_LINES, C::A_COUNT>::Type a_decoders(
-      slots, prologues.a, p.a_view, p.a_batch_step);
+  typename DecodersOf<C::A_DECODED != 0 && !C::HELD, C, PrologueA, L::A_LINES, C::A_COUNT>::Type a_decoders(slots, prologues.a,
+                                                                                                            p.a_view);
   typename DecodersOf<C::B_DECODED != 0, C, PrologueB, L::B_LINES, C::B_COUNT, typename HeldOf<C::HELD, PrologueA>::Type>::Type
-      b_decoders(slots + L::A_DECODING, prologues.b, p.b_view, p.b_batch_step);
+      b_decoders(slots + L::A_DECODING, prologues.b, p.b_view);
   [[maybe_unused]] typename BearerOf<C::HELD && !C::CARRIED, C, PrologueA>::Type bearer;
   if constexpr (C::HELD && !C::CARRIED) bearer.open(smem, p.a_view[0], prologues.a.scales(0));
   for (uint32 t = blockIdx.x / C::SPLIT; t < count; t += step) {
@@ -169,7 +171,8 @@ VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint8* m
       for (int i = 0; i < C::B_COUNT; ++i) b_loader[i].begin(b_source(i, 0));
     }
     if constexpr (C::HELD && !C::CARRIED)
-      bearer.begin(m, first + turn * L::BLOCK_K, first_block + turn, tile.a_batch, tile.a_batch * p.a_batch_step[0], p.m, p.k);
+      bearer.begin(m, first + turn * L::BLOCK_K, first_block + turn, tile.a_batch, tile.a_batch * PrologueA::scale_step(0), p.m,
+                   p.k);
     if constexpr (L::ANY_DECODED) {
       a_decoders.begin(m, first + turn * L::BLOCK_K, first_block + turn, tile.a_batch, p.m, p.k);
       b_decoders.begin(n, first + turn * L::BLOCK_K, first_block + turn, tile.b_batch, p.n, p.k);
