@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <list>
 #include <thread>
@@ -96,14 +97,22 @@ std::size_t span_bytes(const OperandInfo& o) {
 }
 
 void put_integers(const OperandInfo& o, Bytes& bytes, std::mt19937& random, int most) {
-  if (o.dtype == DataType::fp4_e2m1) {
-    for (std::uint8_t& pair : bytes) pair = static_cast<std::uint8_t>(random());
-    return;
-  }
-  const auto size = static_cast<std::size_t>(bytes_of(o.dtype));
-  for (std::size_t at = 0; at + size <= bytes.size(); at += size)
-    numeric::from_float(static_cast<float>(static_cast<int>(random() % static_cast<unsigned>(2 * most + 1)) - most), &bytes[at],
-                        o.dtype);
+  std::array<std::int64_t, 3> dim{1, 1, 1}, stride{};
+  std::copy(o.dim.begin(), o.dim.end(), dim.end() - std::ssize(o.dim));
+  std::copy(o.stride.begin(), o.stride.end(), stride.end() - std::ssize(o.stride));
+  for (std::int64_t i = 0; i < dim[0]; ++i)
+    for (std::int64_t j = 0; j < dim[1]; ++j)
+      for (std::int64_t k = 0; k < dim[2]; ++k) {
+        const auto at = static_cast<std::size_t>(i * stride[0] + j * stride[1] + k * stride[2]);
+        if (o.dtype == DataType::fp4_e2m1) {
+          std::uint8_t& pair = bytes[at / 2];
+          const auto code = static_cast<unsigned>(random() % 16);
+          pair = static_cast<std::uint8_t>(at % 2 == 0 ? (pair & 0xF0U) | code : (pair & 0x0FU) | code << 4);
+        } else {
+          const int value = static_cast<int>(random() % static_cast<unsigned>(2 * most + 1)) - most;
+          numeric::from_float(static_cast<float>(value), &bytes[at * static_cast<std::size_t>(bytes_of(o.dtype))], o.dtype);
+        }
+      }
 }
 
 void put_scales(DataType type, bool is_interleaved, std::int64_t batches, std::int64_t rows, std::int64_t columns, Bytes& bytes,

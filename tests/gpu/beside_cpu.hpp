@@ -46,7 +46,7 @@ void each_on_device(std::size_t count, const std::function<void(std::size_t)>& f
 
 /// Bytes from the first to behind the last element.
 std::size_t span_bytes(const verglas::OperandInfo& o);
-/// Small integers in every element of the memory of an operand, gaps too; fp4 any codes.
+/// Small integers in every element, fp4 any codes; gaps stay as they are.
 void put_integers(const verglas::OperandInfo& o, Bytes& bytes, std::mt19937& random, int most);
 /// Scales around 1 for (batches, rows, columns), in atoms or with one more column a row; padding stays as it is.
 void put_scales(verglas::DataType type, bool is_interleaved, std::int64_t batches, std::int64_t rows, std::int64_t columns,

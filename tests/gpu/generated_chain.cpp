@@ -17,12 +17,13 @@ namespace {
 
 constexpr verglas::Device kGpu{verglas::DeviceType::cuda, 0};
 
-GeneratorOptions options_of(bool kernel_types) {
+GeneratorOptions options_of(Kind kind) {
   GeneratorOptions o;
   o.largest = 300;
   o.most_work = 3'000'000;
   o.for_device = true;
-  o.kernel_types = kernel_types;
+  o.kernel_types = kind == Kind::kernel_types;
+  o.block_scaled = kind == Kind::block_scaled;
   return o;
 }
 
@@ -142,13 +143,14 @@ void GeneratedChain::compile() {
   for (std::size_t i = 0; i < plans.size(); ++i)
     if (plans.engine(i) == "sm90") ours.push_back(i);
   plan = plans.compile(ours[(seed * 0x9E3779B97F4A7C15ULL >> 40) % ours.size()]);
-  host = draw_case(seed, options_of(c.has_kernel_types)).graph.compile();
+  host = draw_case(seed, options_of(kind)).graph.compile();
 }
 
-std::optional<GeneratedChain> draw_chain(std::uint64_t seed, bool kernel_types, Tally& tally) {
+std::optional<GeneratedChain> draw_chain(std::uint64_t seed, Kind kind, Tally& tally) {
   GeneratedChain chain;
   chain.seed = seed;
-  chain.c = draw_case(seed, options_of(kernel_types));
+  chain.kind = kind;
+  chain.c = draw_case(seed, options_of(kind));
   chain.plans = chain.c.graph.plans({.device = kGpu, .deselect_engines = {"cpu", "cublaslt"}});
   for (const verglas::DeclineRecord& d : chain.plans.declines())
     if (d.engine == "sm90") ++tally.declined[d.rule];
@@ -157,13 +159,12 @@ std::optional<GeneratedChain> draw_chain(std::uint64_t seed, bool kernel_types, 
   return std::nullopt;
 }
 
-std::vector<GeneratedChain> draw_chains(std::size_t count, std::uint64_t first, std::uint64_t step, bool kernel_types,
-                                        Tally& tally) {
+std::vector<GeneratedChain> draw_chains(std::size_t count, std::uint64_t first, std::uint64_t step, Kind kind, Tally& tally) {
   std::vector<GeneratedChain> chains;
   for (std::uint64_t seed = first; chains.size() < count; seed += step) {
     if (seed > first + 20000 * step)
       throw std::runtime_error("hardly any chain is claimed; declined: " + text_of(tally.declined));
-    if (auto chain = draw_chain(seed, kernel_types, tally)) chains.push_back(std::move(*chain));
+    if (auto chain = draw_chain(seed, kind, tally)) chains.push_back(std::move(*chain));
   }
   return chains;
 }

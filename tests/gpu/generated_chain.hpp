@@ -19,8 +19,13 @@ struct Tally {
 };
 std::string text_of(const std::map<std::string, int>& counts);
 
+/// What chains are drawn from: all that there is to describe, what a kernel can serve, or operands with scales of blocks and
+/// quantised outputs.
+enum class Kind : std::uint8_t { any, kernel_types, block_scaled };
+
 struct GeneratedChain {
   std::uint64_t seed = 0;
+  Kind kind = Kind::any;
   support::Case c;
   verglas::PlanList plans;
   verglas::CompiledPlan plan, host;  ///< the Hopper engine's, and the CPU engine's for the same graph
@@ -32,10 +37,9 @@ struct GeneratedChain {
 };
 
 /// A chain that the Hopper engine takes; a decline is counted and answered by nothing.
-std::optional<GeneratedChain> draw_chain(std::uint64_t seed, bool kernel_types, Tally& tally);
+std::optional<GeneratedChain> draw_chain(std::uint64_t seed, Kind kind, Tally& tally);
 /// The first chains that are taken among seeds `first`, `first + step`, …
-std::vector<GeneratedChain> draw_chains(std::size_t count, std::uint64_t first, std::uint64_t step, bool kernel_types,
-                                        Tally& tally);
+std::vector<GeneratedChain> draw_chains(std::size_t count, std::uint64_t first, std::uint64_t step, Kind kind, Tally& tally);
 
 /// Where an operand lies on the device.
 struct Place {

@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <thread>
 
+#include "beside_cpu.hpp"
 #include "generated_chain.hpp"
 #include "support/edge_memory.hpp"
 #include "support/gpu.hpp"
@@ -10,7 +10,8 @@
 // Generated chains on a real device. A chain is compiled once, on one of its plans, and called with extents (0 to 300), strides,
 // alignments, descriptions and data of its own. Every element is judged by the reference; where that leaves one bit pattern only,
 // the CPU engine's bytes are asked for too. Inputs, gaps between elements and guards stay as they were.
-//   VERGLAS_CASE=n   draws that chain alone      VERGLAS_CHAINS=n   chains of a shard (10)      VERGLAS_CALLS=n   of each (25)
+//   VERGLAS_CASE=n   draws that chain alone      VERGLAS_CHAINS=n   chains of a shard (10, of those with scales of blocks 60)
+//   VERGLAS_CALLS=n  calls of each (25, 3)
 namespace {
 
 using namespace gpu_test;
@@ -24,23 +25,18 @@ int number_of(const char* variable, int otherwise) {
 
 class Sm90Chains : public ::testing::TestWithParam<int> {
  protected:
-  /// Compiles and calls them, a thread each; `places` answers the placement of a thread.
+  /// Compiles and calls them, each by one thread; `places` answers the placement of a chain.
   void check(std::vector<GeneratedChain>& chains, int calls, const std::function<Placement()>& places) {
     const verglas::cuda::DriverTable& driver = **verglas::cuda::driver();
-    const verglas::cuda::PrimaryContext primary(driver, 0);
-    {
-      std::vector<std::jthread> workers;
-      for (GeneratedChain& chain : chains)
-        workers.emplace_back([&] {
-          const verglas::cuda::CurrentContext here(driver, primary.handle());
-          try {
-            chain.compile();
-            check_calls(chain, calls, driver, places());
-          } catch (const std::exception& e) {
-            chain.wrong = chain.c.line() + " threw: " + e.what();
-          }
-        });
-    }
+    each_on_device(chains.size(), [&](std::size_t i) {
+      GeneratedChain& chain = chains[i];
+      try {
+        chain.compile();
+        check_calls(chain, calls, driver, places());
+      } catch (const std::exception& e) {
+        chain.wrong = chain.c.line() + " threw: " + e.what();
+      }
+    });
     for (const GeneratedChain& chain : chains) {
       tally_.add(chain.tally);
       if (!chain.wrong.empty()) ADD_FAILURE() << chain.wrong;
@@ -53,7 +49,7 @@ class Sm90Chains : public ::testing::TestWithParam<int> {
     EXPECT_EQ(tally_.calls, static_cast<int>(chains.size()) * calls);
   }
   /// Every second shard draws from all that there is to describe, the others what a kernel can serve.
-  bool kernel_types() const { return GetParam() % 2 == 1; }
+  Kind kind() const { return GetParam() % 2 == 1 ? Kind::kernel_types : Kind::any; }
 
   Tally tally_{};
 };
@@ -65,13 +61,26 @@ TEST_P(Sm90Chains, AgreeWithTheReferenceAndTheCpuEngine) {
   if (const char* only = std::getenv("VERGLAS_CASE")) {
     const std::uint64_t seed = std::strtoull(only, nullptr, 10);
     if (seed % kShards != static_cast<std::uint64_t>(GetParam())) return;
-    chains = draw_chains(1, seed, 1, kernel_types(), tally_);
+    chains = draw_chains(1, seed, 1, kind(), tally_);
   } else {
     chains = draw_chains(static_cast<std::size_t>(number_of("VERGLAS_CHAINS", 10)), static_cast<std::uint64_t>(GetParam()),
-                         kShards, kernel_types(), tally_);
+                         kShards, kind(), tally_);
   }
   const verglas::cuda::DriverTable& driver = **verglas::cuda::driver();
   check(chains, calls, [&] { return between_guards(driver); });
+}
+
+// Operands with scales of blocks, beside each other or beside wide ones, and outputs that are quantised.
+TEST_P(Sm90Chains, WithScalesOfBlocksAgreeWithTheReferenceAndTheCpuEngine) {
+  VERGLAS_NEEDS_GPU();
+  std::vector<GeneratedChain> chains;
+  const char* only = std::getenv("VERGLAS_CASE");
+  const std::uint64_t first = only ? std::strtoull(only, nullptr, 10) : static_cast<std::uint64_t>(GetParam());
+  if (first % kShards != static_cast<std::uint64_t>(GetParam())) return;
+  const int count = only ? 1 : number_of("VERGLAS_CHAINS", 60);
+  chains = draw_chains(static_cast<std::size_t>(count), first, only ? 1 : kShards, Kind::block_scaled, tally_);
+  const verglas::cuda::DriverTable& driver = **verglas::cuda::driver();
+  check(chains, number_of("VERGLAS_CALLS", 3), [&] { return between_guards(driver); });
 }
 
 // Each operand begins at the first byte of its memory or ends at the last, or as close as its alignment lets it.
@@ -79,7 +88,7 @@ TEST_P(Sm90Chains, TouchNothingBeforeOrBehindTheirOperands) {
   VERGLAS_NEEDS_GPU();
   if (std::getenv("VERGLAS_CASE")) return;
   auto chains = draw_chains(static_cast<std::size_t>(number_of("VERGLAS_CHAINS", 10)) / 3 + 1,
-                            static_cast<std::uint64_t>(GetParam()), kShards, kernel_types(), tally_);
+                            static_cast<std::uint64_t>(GetParam()), kShards, kind(), tally_);
   const verglas::cuda::DriverTable& driver = **verglas::cuda::driver();
   const verglas::cuda::PrimaryContext primary(driver, 0);
   const verglas::cuda::CurrentContext current(driver, primary.handle());

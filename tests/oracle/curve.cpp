@@ -95,11 +95,13 @@ Curve curve_of(Pointwise mode, const Attributes& attributes, const Options& opti
       break;
     case Pointwise::swish:
       c.f = [=](double x) { return swish(x, beta); };
+      c.pace = beta;
       if (inexact_exponent) c.slack = [=](double x) { return x * x * std::fabs(beta) * sigmoid(beta * x) * sigmoid(-beta * x); };
       c.turning = {-1.2784645426555545 / beta};
       break;
     case Pointwise::softplus:
       c.f = [=](double x) { return softplus(x, beta); };
+      c.pace = beta;
       if (inexact_exponent) c.slack = [=](double x) { return std::fabs(x) * sigmoid(beta * x); };
       c.exact_at_zero = false;
       break;
@@ -136,10 +138,12 @@ Curve curve_of(Pointwise mode, const Attributes& attributes, const Options& opti
       break;
     case Pointwise::softplus_backward:
       c.f = [=](double x) { return sigmoid(beta * x); };
+      c.pace = beta;
       if (inexact_exponent) c.slack = [=](double x) { return std::fabs(beta * x) * sigmoid(beta * x) * sigmoid(-beta * x); };
       break;
     case Pointwise::swish_backward:
       c.f = [=](double x) { return swish_slope(x, beta); };
+      c.pace = beta;
       c.slack = [=](double x) {
         const double y = std::min(std::fabs(beta * x), 1e6);
         const double s = sigmoid(beta * x);

@@ -94,8 +94,9 @@ Bound on_curve(const Curve& curve, const Bound& x, const Options& options) {
     const bool special = x.is_exact() && ((p == 0 && curve.exact_at_zero) || std::isinf(p));
     r.include(v, special ? 0 : options.ulps * (ulp32(v) + slack));
     // Where an exponential underflows, a formula in fp32 may give anything down to 0.
-    const double under = kSmallestNormal * (1 + std::min(std::fabs(p), 1e6));
-    if (!special && std::fabs(p) >= 1 && std::fabs(v) < under) {
+    const double reach = std::fabs(p) * std::max(1.0, std::fabs(curve.pace));
+    const double under = kSmallestNormal * (1 + std::min(reach, 1e6));
+    if (!special && reach >= 1 && std::fabs(v) < under) {
       r.include(std::copysign(0.0, v));
       r.include(v + std::copysign(under, v));
     }
