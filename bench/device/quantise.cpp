@@ -1,4 +1,4 @@
-// What quantised outputs cost beside the plain product of the same operands, through the public API, on one GPU.
+// What quantised outputs and SwiGLU cost beside the plain product of the same operands, through the public API, on one GPU.
 //   verglas_bench_gpu_quantise FILE [COMMIT [PART OF A CASE [PLANS]]]
 // Random data, operands rotated beyond L2. The plain product stores bf16; the first PLANS plans (default 3) of each, without
 // programmatic launch, are measured and the fastest counts. Contenders take turns, order reversed each round. Steady: 0.1 s of
@@ -23,6 +23,7 @@ struct Output {
   DataType data = DataType::not_set, scale = DataType::not_set;
   std::int64_t block = 0;
   bool along_n = false, along_m = false, dense = false, amax = false;
+  bool swiglu = false;  ///< of runs of columns; the product is stored too
 };
 const std::vector<Output> kOutputs = {
     {"plain"},
@@ -32,23 +33,49 @@ const std::vector<Output> kOutputs = {
     {"nvfp4 columns", DataType::fp4_e2m1, DataType::fp8_e4m3, 16, false, true},
     {"mxfp8 both", DataType::fp8_e4m3, DataType::fp8_e8m0, 32, true, true},
     {"mxfp8 rows, dense and amax", DataType::fp8_e4m3, DataType::fp8_e8m0, 32, true, false, true, true},
+    {"swiglu", DataType::bf16, DataType::not_set, 0, true, false, false, false, true},
+    {"swiglu and amax", DataType::bf16, DataType::not_set, 0, true, false, false, true, true},
+    {"swiglu to mxfp8", DataType::fp8_e4m3, DataType::fp8_e8m0, 32, true, false, false, false, true},
 };
-constexpr DataType kOperands[] = {DataType::bf16, DataType::fp8_e4m3};
+struct Operand {
+  std::string name;
+  DataType type, scale = DataType::not_set;
+  std::int64_t block = 0;  ///< elements that share a scale
+};
+const std::vector<Operand> kOperands = {{"bf16", DataType::bf16},
+                                        {"fp8", DataType::fp8_e4m3},
+                                        {"mxfp8", DataType::fp8_e4m3, DataType::fp8_e8m0, 32},
+                                        {"nvfp4", DataType::fp4_e2m1, DataType::fp8_e4m3, 16}};
 constexpr std::int64_t kExtents[] = {4096, 8192};
 
-Graph graph_of(const Output& o, DataType type, std::int64_t n) {
+Graph graph_of(const Output& o, const Operand& of, std::int64_t n) {
   Graph g;
-  const Tensor a = g.tensor({.name = "a", .dim = {n, n}, .stride = {n, 1}, .data_type = type});
-  const Tensor b = g.tensor({.name = "b", .dim = {n, n}, .stride = {1, n}, .data_type = type});
-  Tensor x = g.matmul(a, b).set_data_type(DataType::fp32);
-  if (o.block == 0) {
+  const auto matrix = [&](bool is_a) {
+    const std::vector<std::int64_t> stride = is_a ? std::vector{n, std::int64_t{1}} : std::vector{std::int64_t{1}, n};
+    const Tensor x = g.tensor({.name = is_a ? "a" : "b", .dim = {n, n}, .stride = stride, .data_type = of.type});
+    if (of.block == 0) return x;
+    const std::int64_t blocks = n / of.block;
+    const Tensor s = g.tensor({.name = is_a ? "sa" : "sb",
+                               .dim = {is_a ? n : blocks, is_a ? blocks : n},
+                               .stride = {is_a ? blocks : 1, is_a ? 1 : blocks},
+                               .data_type = of.scale,
+                               .reordering = TensorReordering::f8_128x4});
+    return g.block_scale_dequantize(x, s, is_a ? std::vector<std::int64_t>{1, of.block} : std::vector<std::int64_t>{of.block, 1});
+  };
+  Tensor x = g.matmul(matrix(true), matrix(false)).set_data_type(DataType::fp32);
+  if (o.data == DataType::not_set) {
     x.set_output(true).set_data_type(DataType::bf16);
     return g;
+  }
+  if (o.swiglu) {
+    g.pointwise(PointwiseMode::identity, {x}).set_output(true).set_data_type(DataType::bf16);
+    x = g.mul(g.take_runs(x, 32, false), g.swish(g.take_runs(x, 32, true)));
+    if (o.block == 0) g.pointwise(PointwiseMode::identity, {x}).set_output(true).set_data_type(o.data);
   }
   if (o.dense) g.pointwise(PointwiseMode::identity, {x}).set_output(true).set_data_type(DataType::bf16);
   if (o.amax) g.reduction(x, ReductionMode::amax).set_dim({1, 1}).set_output(true).set_data_type(DataType::fp32);
   for (const bool along_m : {false, true}) {
-    if (!(along_m ? o.along_m : o.along_n)) continue;
+    if (o.block == 0 || !(along_m ? o.along_m : o.along_n)) continue;
     auto [y, s] = g.block_scale_quantize(x, o.block, {}, {}, along_m);
     y.set_data_type(o.data).set_output(true);
     s.set_data_type(o.scale).set_output(true).set_reordering_type(TensorReordering::f8_128x4);
@@ -66,13 +93,18 @@ struct Contender {
 
 class Suite {
  public:
-  Suite(const Gpu& gpu, DataType type, std::int64_t n) : gpu_(gpu), type_(type), n_(n) {
+  Suite(const Gpu& gpu, const Operand& of, std::int64_t n) : gpu_(gpu), of_(of), n_(n) {
+    const DataType type = of.type;
     std::mt19937_64 random(7);
     std::normal_distribution<float> normal;
     std::vector<char> values(1'048'573 * static_cast<std::size_t>(bytes_of(type)));  // of a prime count: no row repeats another
-    for (std::size_t i = 0; i < values.size(); i += static_cast<std::size_t>(bytes_of(type)))
-      numeric::from_float(normal(random), &values[i], type);
-    const auto bytes = static_cast<std::size_t>(n * n * bytes_of(type));
+    for (std::size_t i = 0; i < values.size(); i += static_cast<std::size_t>(bytes_of(type))) {
+      if (type == DataType::fp4_e2m1)
+        values[i] = static_cast<char>(random());
+      else
+        numeric::from_float(normal(random), &values[i], type);
+    }
+    const auto bytes = static_cast<std::size_t>(n * n * bits_of(type) / 8);
     sets_ = std::max<std::size_t>(2, static_cast<std::size_t>(gpu.l2_bytes) / bytes + 1);
     for (std::size_t i = 0; i < 2 * sets_; ++i) {
       DeviceMemory& m = operands_.emplace_back(gpu, bytes);
@@ -82,6 +114,9 @@ class Suite {
         at += count;
       }
     }
+    if (of.block == 0) return;
+    const std::vector<char> ones(static_cast<std::size_t>(n * n / of.block), static_cast<char>(of.block == 16 ? 0x38 : 127));
+    for (int i = 0; i < 2; ++i) scales_.emplace_back(gpu, ones.size()).upload(ones.data(), ones.size());
   }
 
   nlohmann::json measure(const std::string& part, std::size_t plans) {
@@ -90,8 +125,9 @@ class Suite {
     std::vector<std::string> outputs;
     for (const Output& o : kOutputs) {
       const std::string name = name_of_case(o.name);
-      if (o.block != 0 && name.find(part) == std::string::npos) continue;
-      Graph g = graph_of(o, type_, n_);
+      if (o.data != DataType::not_set && name.find(part) == std::string::npos) continue;
+      if (of_.block != 0 && o.data != DataType::not_set && !o.swiglu) continue;
+      Graph g = graph_of(o, of_, n_);
       const PlanList list = g.plans({.device = kGpu, .deselect_engines = {"cpu", "cublaslt"}});
       if (list.size() == 0) fmt::print("{}: {}\n", name, list.unsupported_text());
       std::size_t taken = 0;
@@ -124,7 +160,7 @@ class Suite {
                  median_of(x.us), flop / median_of(x.us) * 1e-6, plain / median_of(x.us));
     std::fflush(stdout);
     for (const Output& o : kOutputs)
-      if (const Contender* x = best(o.name); x != nullptr && o.block != 0)
+      if (const Contender* x = best(o.name); x != nullptr && o.data != DataType::not_set)
         records.push_back({{"suite", "gpu_quantise.steady"},
                            {"case", name_of_case(o.name)},
                            {"ours_us", median_of(x->us)},
@@ -136,7 +172,7 @@ class Suite {
   }
 
  private:
-  std::string name_of_case(const std::string& output) const { return fmt::format("{} {} {}", name_of(type_), n_, output); }
+  std::string name_of_case(const std::string& output) const { return fmt::format("{} {} {}", of_.name, n_, output); }
 
   Contender contender(const std::string& output, CompiledPlan plan) {
     Contender x{output, std::move(plan)};
@@ -153,8 +189,10 @@ class Suite {
       std::vector<void*>& call = x.calls.emplace_back();
       std::size_t next = 0;
       for (const OperandInfo& o : x.plan.operands())
-        call.push_back(o.is_output ? stored[next++]
-                                   : reinterpret_cast<void*>(operands_[2 * i + (o.name == "b" ? 1 : 0)].address()));
+        call.push_back(o.is_output      ? stored[next++]
+                       : o.name == "sa" ? reinterpret_cast<void*>(scales_[0].address())
+                       : o.name == "sb" ? reinterpret_cast<void*>(scales_[1].address())
+                                        : reinterpret_cast<void*>(operands_[2 * i + (o.name == "b" ? 1 : 0)].address()));
     }
     return x;
   }
@@ -168,10 +206,10 @@ class Suite {
   }
 
   const Gpu& gpu_;
-  DataType type_;
+  Operand of_;
   std::int64_t n_;
   std::size_t sets_ = 0;
-  std::vector<DeviceMemory> operands_;
+  std::vector<DeviceMemory> operands_, scales_;
   std::vector<std::unique_ptr<DeviceMemory>> outputs_;
 };
 
@@ -191,9 +229,9 @@ int main(int argc, char** argv) {
                            {"commit", argc > 2 ? argv[2] : ""},
                            {"command", "verglas_bench_gpu_quantise"},
                            {"records", nlohmann::json::array()}};
-    for (const DataType type : kOperands)
+    for (const Operand& of : kOperands)
       for (const std::int64_t n : kExtents) {
-        for (auto& r : Suite(gpu, type, n).measure(part, plans)) file["records"].push_back(std::move(r));
+        for (auto& r : Suite(gpu, of, n).measure(part, plans)) file["records"].push_back(std::move(r));
         std::ofstream(argv[1]) << file.dump(1) << '\n';
       }
   } catch (const std::exception& e) {

@@ -67,6 +67,21 @@ std::array<std::int64_t, 4> extents_of(const chain::FusionChain& c) {
   return e;
 }
 
+namespace {
+
+/// Of quantised outputs, for a unit.
+double cycles_of_quantisers(const chain::FusionChain& c) {
+  double cycles = 0;
+  for (const chain::Quantise& q : c.quantised) {
+    const chain::Role& data = c.roles[static_cast<std::size_t>(q.role)];
+    const bool is_fp4 = c.operands[static_cast<std::size_t>(data.operand)].dtype == DataType::fp4_e2m1;
+    cycles += (is_fp4 ? 260 : 130) + (q.along_m ? 70 : 0);
+  }
+  return cycles;
+}
+
+}  // namespace
+
 double drain_of(const chain::FusionChain& c) {
   const StagedRoles staged = staged_roles(c);
   double cycles = 0;
@@ -75,13 +90,13 @@ double drain_of(const chain::FusionChain& c) {
     if (v.kind == chain::ValueKind::aux) cycles += !v.varies[1] || !v.varies[2] || v.source == staged.tile.role ? 60 : 250;
   if (has_runs(c)) {
     // A unit of the chain drains two of the product; what is stored of all columns is two runs.
-    double more = 250.0 * static_cast<double>(c.reductions.size()) + 300.0 * static_cast<double>(c.quantised.size());
+    double more = 250.0 * static_cast<double>(c.reductions.size()) + cycles_of_quantisers(c);
     for (const chain::Store& s : c.stores) more += c.values[static_cast<std::size_t>(s.value)].is_half ? 120 : 240;
     return (cycles + more) / 2;
   }
   const auto further = static_cast<double>(std::max<std::size_t>(1, c.stores.size()) - 1);
   cycles += 120.0 * staged.further_count + 400.0 * (further - staged.further_count);
-  return cycles + 250.0 * static_cast<double>(c.reductions.size()) + 300.0 * static_cast<double>(c.quantised.size());
+  return cycles + 250.0 * static_cast<double>(c.reductions.size()) + cycles_of_quantisers(c);
 }
 
 double predict_seconds(const KernelConfig& c, const std::array<std::int64_t, 4>& extents, int sm_count, double drain,
