@@ -270,6 +270,24 @@ REFUSES(sm90_block_scale) {
     g.mul(product("b", block), product("other", other)).set_output(true).set_data_type(DataType::fp32);
     return said_by_sm90(g);
   };
+  // Threads that gather rows of groups load them as they are.
+  const auto gathered = [&](MoeMode mode, DataType type) {
+    Graph g;
+    const Tensor t = g.tensor({.name = "t", .dim = {1, 12, 64}, .stride = {768, 64, 1}, .data_type = type});
+    const Tensor st = g.tensor({.name = "st", .dim = {1, 12, 2}, .stride = {24, 2, 1}, .data_type = DataType::fp8_e8m0});
+    const Tensor w = g.tensor({.name = "w", .dim = {3, 64, 8}, .stride = {512, 1, 64}, .data_type = type});
+    const Tensor sw = g.tensor({.name = "sw", .dim = {3, 2, 8}, .stride = {16, 1, 2}, .data_type = DataType::fp8_e8m0});
+    const Tensor o = g.tensor({.name = "o", .dim = {4}, .stride = {1}, .data_type = DataType::int32});
+    const Tensor i = g.tensor({.name = "i", .dim = {1, 12, 1}, .stride = {12, 1, 1}, .data_type = DataType::int32});
+    g.moe_grouped_matmul(g.block_scale_dequantize(t, st, {1, 32}), g.block_scale_dequantize(w, sw, {32, 1}), o, {.mode = mode},
+                         mode == MoeMode::none ? Tensor() : i)
+        .set_output(true)
+        .set_data_type(DataType::bf16);
+    return said_by_sm90(g);
+  };
+  EXPECT_EQ(gathered(MoeMode::gather, DataType::fp4_e2m1), "sm90.block_scale a 't' is decoded, and its rows are gathered");
+  EXPECT_EQ(gathered(MoeMode::none, DataType::fp4_e2m1), "");
+  EXPECT_EQ(gathered(MoeMode::gather, DataType::fp8_e4m3), "");
   EXPECT_EQ(pair(16, 32), "sm90.block_scale b 'b' has other blocks than b 'other'");
   EXPECT_EQ(pair(16, 16), "");
   EXPECT_EQ(scaled(DataType::fp8_e4m3, DataType::fp16), "sm90.block_scale a 'a' is rounded to fp16 with its scales");
