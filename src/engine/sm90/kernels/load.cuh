@@ -18,6 +18,7 @@ struct NoPrologue {
   using Pieces = HalfPieces;
   static constexpr int BLOCK = 0;
   VG_DEVICE Aux scales(int) const { return {}; }
+  VG_DEVICE static constexpr int scale_step(int) { return 0; }
 };
 /// Bytes of an element in memory, by its prologue.
 template <class Prologue, int INPUT_BYTES>
