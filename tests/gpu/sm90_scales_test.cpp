@@ -20,6 +20,7 @@ struct Case {
   bool nan = false;       ///< one scale is NaN
   std::size_t shift = 0;  ///< bytes by which scales are shifted
   std::int64_t block = 32, pad = 16;
+  bool extreme = false;                    ///< of e8m0: scales of a from the smallest on, those of b up to nearly the largest
   DataType of_scales = DataType::not_set;  ///< where it is another than the block's usual one
   DataType scale() const {
     return of_scales != DataType::not_set ? of_scales : block == 16 ? DataType::fp8_e4m3 : DataType::fp8_e8m0;
@@ -69,10 +70,12 @@ void describe(Graph& g, const Case& c) {
 
 /// Small numbers; padding of atoms, behind rows of plain scales, and gaps of matrices are `poison`.
 gpu_test::Operands operands_of(const Case& c, std::uint8_t poison) {
-  const auto fill = [c](const OperandInfo& o, gpu_test::Bytes& bytes, std::mt19937& random) {
+  const auto fill = [c, poison](const OperandInfo& o, gpu_test::Bytes& bytes, std::mt19937& random) {
     if (o.name[0] != 's') return gpu_test::put_integers(o, bytes, random, 2);
     gpu_test::put_scales(c.scale(), c.interleaved, c.l, o.name == "sa" ? c.m : c.n, ceil_div(c.k, c.block), bytes, random);
     if (c.nan) bytes[0] = 0xFF;
+    for (std::uint8_t& byte : bytes)
+      if (c.extreme && byte != poison) byte = static_cast<std::uint8_t>((o.name == "sa" ? 0 : 251) + byte % 3);
   };
   const auto shift = [c](const OperandInfo& o) { return o.name[0] == 's' ? c.shift : 0; };
   return {.poison = poison, .fill = fill, .shift = shift, .seed = static_cast<unsigned>(c.m * 31 + c.n * 7 + c.k)};
@@ -152,6 +155,10 @@ TEST(Sm90Scales, GiveTheBitsOfTheCpuEngine) {
     add({1, 530, 1030, 640, true, true, true, kFp4, kFp4, kFp32}, 16, 0, 0);
   }
   for (std::size_t i = 0; i < 6; ++i) cases.push_back({1, 530, 1030, 640, true, true, true, kE4m3, kE4m3, kFp32});
+  for (std::size_t i = 0; i < 4; ++i) {
+    cases.push_back({1, 144, 272, 416, true, true, true, kE4m3, kE4m3, kFp32});
+    cases.back().extreme = true;
+  }
   gpu_test::each_on_device(cases.size(), [&](std::size_t i) { compare(cases[i], i); });
 }
 

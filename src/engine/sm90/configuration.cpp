@@ -75,7 +75,9 @@ DataType stored_b(const KernelConfig& c) noexcept { return c.b_stored == DataTyp
 int input_bytes(const KernelConfig& c) noexcept { return std::min(bytes_of(stored_a(c)), bytes_of(stored_b(c))); }
 bool is_fp8_product(const KernelConfig& c) noexcept { return is_fp8(c.input); }
 int instruction_n(const KernelConfig& c) noexcept {
-  const int most = c.scaled ? 64 : c.promoted ? 192 : 256;
+  // With scales two products are in hand, each of them beside those, and two at least make a tile.
+  const int held = (copies(c) || c.quantises ? 160 : c.by_address ? 184 : 192) - results_of(c);
+  const int most = c.scaled ? std::clamp(std::min(c.block_n, held) / 2, 8, 64) : c.promoted ? 192 : 256;
   int parts = 1;
   while (c.block_n / parts > most || c.block_n % (8 * parts) != 0) ++parts;
   return c.block_n / parts;
@@ -88,7 +90,7 @@ bool ends_early(const KernelConfig& c) noexcept {
 }
 int results_of(const KernelConfig& c) noexcept { return c.gemms * row_blocks(c) * c.block_n / 2; }
 int accumulators_of(const KernelConfig& c) noexcept {
-  return results_of(c) + (c.scaled ? instruction_n(c) : c.promoted ? instruction_n(c) / 2 : 0);
+  return results_of(c) + (c.scaled ? 2 * instruction_n(c) : c.promoted ? instruction_n(c) / 2 : 0);
 }
 int stage_bytes(const KernelConfig& c) noexcept {
   const int scales = c.scaled ? (16 * (c.a_count * c.block_m + c.b_count * c.block_n) + 1023) / 1024 * 1024 : 0;

@@ -116,8 +116,8 @@ double predict_seconds(const KernelConfig& c, const std::array<std::int64_t, 4>&
   const double k_blocks = std::ceil(k / (block_k(c) * c.split));
   // One instruction of 64 rows takes N/2 cycles, or the shared-memory port's 16 + N/4; four of them a k-block.
   const double instruction = std::max(c.block_n / 2.0, 16 + c.block_n / 4.0);
-  const double promotion = c.scaled ? 2.3 : c.promoted ? 1.08 : 1.0;
-  const double alone = c.consumers == 1 ? 1.05 : 1.0;  // between its stages the tensor cores wait
+  const double promotion = c.scaled ? 3.0 : c.promoted ? 1.08 : 1.0;
+  const double alone = c.consumers > 1 ? 1.0 : c.scaled ? 1.3 : 1.05;  // between its stages the tensor cores wait
   const double decoded =
       block_k(c) * (c.a_count * c.block_m * (c.a_decoded != 0 && !c.held) + c.b_count * c.block_n * (c.b_decoded != 0));
   const double tile_cycles =

@@ -94,26 +94,32 @@ bool has_batches(const FusionChain& c, const MatrixInput& in) {
   return c.roles[static_cast<std::size_t>(in.scale_role)].symbol[0] != chain::Symbol::one;
 }
 
-/// `scales_a` or `scales_b`: the bytes of four blocks of a row of matrix i of that side.
+/// `place_a` and `scales_a`, or those of b: where the scales of a row of matrix i of that side lie, and the bytes of four blocks.
 std::string scales_text(const FusionChain& c, int side, EpiloguePlan& plan) {
-  std::string cases;
+  const char letter = side == 0 ? 'a' : 'b';
+  std::string places, loads;
   int i = 0;
   for (const MatrixInput& in : c.inputs) {
     if ((role_of(c, in).kind == chain::RoleKind::a) != (side == 0)) continue;
-    std::string load = "no_scales()";
-    if (in.scale_role >= 0)
-      load = fmt::format("load_scales<{}>(arguments.aux[{}], row, first, {}, p.{}, blocks)",
-                         c.roles[static_cast<std::size_t>(in.scale_role)].is_interleaved, slot_in(plan.aux, in.scale_role),
-                         has_batches(c, in) ? "batch" : "0",
-                         side == 1                            ? "n"
-                         : c.grouping.mode == MoeMode::gather ? "tokens"
-                                                              : "m");
-    cases += fmt::format("    if (i == {}) return {};\n", i++, load);
+    std::string place = "nullptr", load = "NO_SCALES";
+    if (in.scale_role >= 0) {
+      const bool is_interleaved = c.roles[static_cast<std::size_t>(in.scale_role)].is_interleaved;
+      const int slot = slot_in(plan.aux, in.scale_role);
+      place = fmt::format("scales_of_row<{}>(arguments.aux[{}], row, {}, p.{}, blocks)", is_interleaved, slot,
+                          has_batches(c, in) ? "batch" : "0",
+                          side == 1                            ? "n"
+                          : c.grouping.mode == MoeMode::gather ? "tokens"
+                                                               : "m");
+      load = fmt::format("load_scales<{}>(arguments.aux[{}], from, first, blocks)", is_interleaved, slot);
+    }
+    places += fmt::format("    if (i == {}) return {};\n", i, place);
+    loads += fmt::format("    if (i == {}) return {};\n", i++, load);
   }
   return fmt::format(
-      "  VG_DEVICE uint32 scales_{}(int i, int row, int first, int batch, int blocks, const Parameters& p) const {{\n"
-      "{}    return no_scales();\n  }}\n",
-      side == 0 ? 'a' : 'b', cases);
+      "  VG_DEVICE const char* place_{0}(int i, int row, int batch, int blocks, const Parameters& p) const {{\n"
+      "{1}    return nullptr;\n  }}\n"
+      "  VG_DEVICE uint32 scales_{0}(int i, const char* from, int first, int blocks) const {{\n{2}    return 0;\n  }}\n",
+      letter, places, loads);
 }
 
 /// What a Decoder of that side does (decode.cuh).

@@ -88,6 +88,33 @@ std::string constants_text(const KernelConfig& c) {
   return out + "};\n";
 }
 
+/// `multiply_scaled`: one k-step of fp8, and beside it the products of its scales, of which one of 16 k is not 0.
+std::string scaled_text(const KernelConfig& c) {
+  const int registers = instruction_n(c) / 2;
+  std::string sums, scales, operands;
+  for (int i = 0; i < registers; ++i) {
+    fmt::format_to(std::back_inserter(sums), "{}%{}", i ? "," : "", i);
+    fmt::format_to(std::back_inserter(scales), "{}%{}", i ? "," : "", registers + i);
+  }
+  for (int i = 0; i < 2 * registers; ++i)
+    fmt::format_to(std::back_inserter(operands), "{}\"+f\"({}[{}])", i ? "," : "", i < registers ? "d" : "s", i % registers);
+  return fmt::format(
+      "  VG_DEVICE static void multiply_scaled(float (&d)[{0}], float (&s)[{0}], uint64 a, uint64 b, const uint32 (&r)[2],\n"
+      "                                        uint64 c) {{\n"
+      "    asm volatile(\n"
+      "        \"{{\\n.reg .pred p;\\nsetp.ne.b32 p, 0, 0;\\nwgmma.fence.sync.aligned;\\n\"\n"
+      "        \"wgmma.mma_async.sync.aligned.m64n{1}k32.f32.{2}.{3} {{{4}}}, %{5}, %{6}, p, 1, 1;\\n\"\n"
+      "        \"wgmma.mma_async.sync.aligned.m64n{1}k16.f32.bf16.bf16 {{{7}}}, {{%{8}, %{9}, %{10}, %{10}}}, %{11}, p, 1, 1, "
+      "0;\\n\"\n"
+      "        \"wgmma.commit_group.sync.aligned;\\n}}\"\n"
+      "        : {12}\n"
+      "        : \"l\"(a), \"l\"(b), \"r\"(r[0]), \"r\"(r[1]), \"r\"(0), \"l\"(c)\n"
+      "        : \"memory\");\n"
+      "  }}\n",
+      registers, instruction_n(c), wgmma_type(c.input), wgmma_type(input_of_b(c)), sums, 2 * registers, 2 * registers + 1, scales,
+      2 * registers + 2, 2 * registers + 3, 2 * registers + 4, 2 * registers + 5, operands);
+}
+
 }  // namespace
 
 std::string wgmma_text(const KernelConfig& c) {
@@ -142,11 +169,13 @@ std::string wgmma_text(const KernelConfig& c) {
       "        : {9}\"l\"(b), \"r\"(static_cast<int>(accumulate))\n"
       "        : \"memory\");\n"
       "  }}\n"
+      "{10}"
       "  VG_DEVICE static void settle(Accumulator (&d)[{2}]) {{ asm volatile(\"\" : {8}::\"memory\"); }}\n"
       "}};\n",
       integer ? "int" : "float", instruction_n(c), registers,
       c.held ? fmt::format("const uint32 (&a)[{}]", 4 * count) : std::string("uint64 a"), b + 1,
-      c.held ? std::string() : addresses('a', registers, a_step), addresses('b', b, b_step), steps, operands, operands_a);
+      c.held ? std::string() : addresses('a', registers, a_step), addresses('b', b, b_step), steps, operands, operands_a,
+      c.scaled ? scaled_text(c) : std::string());
 }
 
 std::string kernel_source(const KernelConfig& c, const EpilogueText& epilogue, const std::string& entry) {

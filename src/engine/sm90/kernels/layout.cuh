@@ -32,7 +32,7 @@ struct Layout {
       C::HELD ? (A_LINES * (16 * C::A_DECODED + 4) + 1023) / 1024 * 1024 : A_LINES * LINE;
   static constexpr int B_BYTES = B_LINES * LINE;
   static constexpr int ALL_A_BYTES = C::A_COUNT * A_BYTES;
-  static constexpr int SCALES = ALL_A_BYTES + C::B_COUNT * B_BYTES;  // in a stage: four fp32 a line of each A, then of each B
+  static constexpr int SCALES = ALL_A_BYTES + C::B_COUNT * B_BYTES;  // in a stage: 16 bytes a line of each A, then of each B
   static constexpr int SCALE_BYTES =
       C::SCALED ? (16 * (C::A_COUNT * C::BLOCK_M + C::B_COUNT * C::BLOCK_N) + 1023) / 1024 * 1024 : 0;
   static constexpr int BLOCK_BYTES = SCALES + SCALE_BYTES, STAGE_BYTES = C::JOINED * BLOCK_BYTES;

@@ -39,76 +39,102 @@ VG_DEVICE void multiply_tile_promoted(float (&acc)[C::GEMMS][Layout<C>::M_BLOCKS
 }
 
 /// The same for matrices with scales of blocks of 32: each k-step is summed apart, and multiplied by the scales of its row and of
-/// its column on the way into the sum. Two sets of temporaries, and scales asked for a turn ahead: the next product of a k-block
-/// runs while one is added.
+/// its column on the way into the sum. The product of both scales comes from the tensor cores too, as that of a column and a row
+/// of bf16: an addition is one instruction then. Two sets of temporaries: while one product is added the next one runs, that of
+/// the next stage too. Behind the last stage its first product begins again, for nobody.
 template <class C, class Wgmma, class OnBlock>
 VG_DEVICE void multiply_tile_scaled(float (&acc)[C::GEMMS][Layout<C>::M_BLOCKS][C::BLOCK_N / 2], uint32 smem,
                                     Ring<C::STAGES>& ring, int k_blocks, int first_row_block, OnBlock on_block) {
   using L = Layout<C>;
   constexpr int WIDTH = Wgmma::WIDTH, PARTS = C::BLOCK_N / WIDTH, REGISTERS = WIDTH / 2;
-  constexpr int TURNS = 4 * C::GEMMS * L::M_BLOCKS * PARTS, AHEAD = C::GEMMS > 1 || REGISTERS < 16 ? 4 : 6;
-  // What a turn multiplies, and where the scales of its rows and columns lie.
+  constexpr int TURNS = 4 * C::GEMMS * L::M_BLOCKS * PARTS;
+  static_assert(TURNS % 2 == 0);
+  // What a turn multiplies.
   struct Turn {
     int part, i, g, step;
     VG_DEVICE constexpr explicit Turn(int t)
         : part(t % PARTS), i(t / PARTS % L::M_BLOCKS), g(t / PARTS / L::M_BLOCKS % C::GEMMS), step(t / (TURNS / 4)) {}
     VG_DEVICE constexpr int a() const { return C::gemm_a(g) * L::A_BYTES + i * 8192 + 32 * step; }
     VG_DEVICE constexpr int b() const { return C::gemm_b(g) * L::B_BYTES + part * WIDTH * L::LINE + 32 * step; }
-    VG_DEVICE constexpr int rows() const { return 4 * ((4 * C::gemm_a(g) + step) * C::BLOCK_M + 64 * i); }
-    VG_DEVICE constexpr int columns() const { return 4 * ((4 * C::gemm_b(g) + step) * C::BLOCK_N + part * WIDTH); }
+    VG_DEVICE constexpr int columns() const { return 16 * (C::gemm_b(g) * C::BLOCK_N + part * WIDTH); }
   };
-  const uint32 lane = threadIdx.x % 32, row = 64 * first_row_block + threadIdx.x / 32 % 4 * 16 + lane / 4;
+  const uint32 lane = threadIdx.x % 32;
+  const uint32 rows = L::SCALES + 16 * (64 * first_row_block + threadIdx.x / 32 % 4 * 16 + lane / 4) + 4 * (lane % 4);
+  // Of a row's four scales that of one k-step, as a fragment of A holds them: two neighbours in a lane.
+  const uint32 first = lane % 4 == 0 ? 0xffffu : 0, second = lane % 4 == 1 ? 0xffffu : 0;
 #pragma unroll
   for (int i = 0; i < TURNS / 4 * REGISTERS; ++i)
     acc[i / REGISTERS / PARTS / L::M_BLOCKS][i / REGISTERS / PARTS % L::M_BLOCKS][i % (PARTS * REGISTERS)] = 0.0f;
-  for (int k_block = 0; k_block < k_blocks; ++k_block) {
-    on_block(k_block);
-    barrier_wait(L::full(smem, ring.stage), ring.phase);
-    const uint32 stage = smem + ring.stage * L::STAGE_BYTES;
+  if (L::ENDS_EARLY && k_blocks == 0) return;
+  float sum[2][REGISTERS], scale[2][REGISTERS];
+  uint32 words[C::A_COUNT][L::M_BLOCKS][2], fragment[2][2];
+  const auto load_rows = [&](uint32 stage) {
+#pragma unroll
+    for (int a = 0; a < C::A_COUNT; ++a) {
+#pragma unroll
+      for (int i = 0; i < L::M_BLOCKS; ++i) {
+        words[a][i][0] = __float_as_uint(load_float(stage + rows + 16 * (a * C::BLOCK_M + 64 * i)));
+        words[a][i][1] = __float_as_uint(load_float(stage + rows + 16 * (a * C::BLOCK_M + 64 * i + 8)));
+      }
+    }
+  };
+  const auto begin = [&](int turn, uint32 stage) {
+    const Turn t(turn);
     const uint64 a = matrix_descriptor(stage + first_row_block * 8192, 16, 1024);
     const uint64 b = matrix_descriptor(stage + L::ALL_A_BYTES, 16, 1024);
-    const uint32 row_scales = stage + L::SCALES + 4 * row;
-    const uint32 column_scales = stage + L::SCALES + 16 * C::A_COUNT * C::BLOCK_M + lane % 4 * 8;
-    float sum[2][REGISTERS], column[REGISTERS / 2], next[AHEAD], next_upper = 0.0f, next_lower = 0.0f;
-    const auto begin = [&](int turn) {
-      const Turn t(turn);
-      Wgmma::multiply(sum[turn % 2], a + (t.a() >> 4), b + (t.b() >> 4), false);
-    };
-    const auto ask = [&](int turn) {
-      const Turn t(turn);
-      if (t.part == 0) {
-        next_upper = load_float(row_scales + t.rows());
-        next_lower = load_float(row_scales + t.rows() + 32);
-      }
+    const uint64 c = plain_descriptor(stage + L::SCALES + 16 * C::A_COUNT * C::BLOCK_M, 0, 128);
+    const uint32 mask = (t.step / 2 == 0 ? first : second) << 16 * (t.step % 2);
 #pragma unroll
-      for (int j = 0; j < AHEAD; j += 2) load_pair(column_scales + t.columns() + 16 * j, next[j], next[j + 1]);
-    };
-    begin(0);
-    ask(0);
+    for (int i = 0; i < 2; ++i) fragment[turn % 2][i] = words[C::gemm_a(t.g)][t.i][i] & mask;
+    Wgmma::multiply_scaled(sum[turn % 2], scale[turn % 2], a + (t.a() >> 4), b + (t.b() >> 4), fragment[turn % 2],
+                           c + (t.columns() >> 4));
+  };
+  const auto settle = [&](int set) {
+    Wgmma::settle(sum[set]);
+    Wgmma::settle(scale[set]);
+    asm volatile("" : "+r"(fragment[set][0]), "+r"(fragment[set][1]));  // no other use of its registers before
+  };
+  barrier_wait(L::full(smem, ring.stage), ring.phase);
+  uint32 stage = smem + ring.stage * L::STAGE_BYTES;
+  load_rows(stage);
+  begin(0, stage);
+#pragma unroll 1
+  for (int k_block = 0; k_block < k_blocks; ++k_block) {
+    on_block(k_block);
+    Ring<C::STAGES> following = ring;
+    following.next();
+    const bool is_last = k_block + 1 == k_blocks;
+    const uint32 next_stage = is_last ? stage : smem + following.stage * L::STAGE_BYTES;
 #pragma unroll
     for (int turn = 0; turn < TURNS; ++turn) {
       const Turn t(turn);
-      if (turn + 1 < TURNS) {
-        begin(turn + 1);
-        wgmma_wait<1>();
-      } else {
+      if (turn == 0) {
+        // ptxas follows a product over the end of the loop only where nothing else is in flight when it is read.
         wgmma_wait<0>();
+        settle(0);
       }
-      Wgmma::settle(sum[turn % 2]);
-      const float upper = next_upper, lower = next_lower;
-#pragma unroll
-      for (int j = 0; j < AHEAD; ++j) column[j] = next[j];
-      if (turn + 1 < TURNS) ask(turn + 1);
+      if (turn + 1 == TURNS) {
+        if (!is_last) barrier_wait(L::full(smem, following.stage), following.phase);
+        load_rows(next_stage);
+      }
+      begin((turn + 1) % TURNS, turn + 1 < TURNS ? stage : next_stage);
+      if (turn != 0) {
+        wgmma_wait<1>();
+        settle(turn % 2);
+      }
 #pragma unroll
       for (int j = 0; j < REGISTERS; ++j) {
-        if (j / 2 >= AHEAD && j % 4 == 0) load_pair(column_scales + t.columns() + 8 * j, column[j / 2], column[j / 2 + 1]);
         float& to = acc[t.g][t.i][t.part * REGISTERS + j];
-        to = fmaf(sum[turn % 2][j] * column[j / 4 * 2 + j % 2], j / 2 % 2 == 0 ? upper : lower, to);
+        to = fmaf(sum[turn % 2][j], scale[turn % 2][j], to);
       }
     }
-    if (threadIdx.x % 32 == 0) barrier_arrive(L::empty(smem, ring.stage));
-    ring.next();
+    if (!is_last && threadIdx.x % 32 == 0) barrier_arrive(L::empty(smem, ring.stage));
+    ring = following;
+    stage = next_stage;
   }
+  wgmma_wait<0>();
+  settle(0);
+  if (threadIdx.x % 32 == 0) barrier_arrive(L::empty(smem, ring.stage == 0 ? C::STAGES - 1 : ring.stage - 1));
 }
 
 /// The sum over k of one tile. `Wgmma` is generated: `multiply` issues fence, the k-steps of one 128-byte k-block, and commit as

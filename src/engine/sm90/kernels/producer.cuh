@@ -16,47 +16,68 @@ VG_DEVICE void load_by_map(uint32 to, const TensorMap* map, uint32 barrier, int 
   }
 }
 
-/// The scales of a stage by all 128 threads of the producer warpgroup: read ahead of the stage, written when it is free.
+/// The scales of a stage by all 128 threads of the producer warpgroup, a line each: asked for when those of the stage before have
+/// been written.
 template <class C>
 class ScaleLoader {
   using L = Layout<C>;
   static constexpr int A_WORDS = (C::BLOCK_M + 127) / 128, B_WORDS = (C::BLOCK_N + 127) / 128;
+  static constexpr int A_ALL = C::A_COUNT * A_WORDS, B_ALL = C::B_COUNT * B_WORDS;
 
  public:
+  /// Finds the lines of a tile, and asks for the scales of its first stage.
   template <class Prologues>
-  VG_DEVICE void read(const Prologues& prologues, const Parameters& p, const Tile& tile, int k_block, uint32 gathered) {
+  VG_DEVICE void begin(const Prologues& prologues, const Parameters& p, const Tile& tile, int first, uint32 gathered) {
     const int thread = static_cast<int>(threadIdx.x), blocks = (p.k + 31) / 32;
-    const int n = tile.n * C::BLOCK_N;
 #pragma unroll
-    for (int i = 0; i < C::A_COUNT * A_WORDS; ++i) {
+    for (int i = 0; i < A_ALL; ++i) {
       const int line = i % A_WORDS * 128 + thread;
       const int row = !C::GATHERS          ? tile.row + line
                       : line >= C::BLOCK_M ? -1
                                            : static_cast<int>(__float_as_uint(load_float(gathered + 4 * line)));
-      a_[i] = prologues.scales_a(i / A_WORDS, row, 4 * k_block, tile.a_batch, blocks, p);
+      a_from_[i] = prologues.place_a(i / A_WORDS, row, tile.a_batch, blocks, p);
     }
 #pragma unroll
-    for (int i = 0; i < C::B_COUNT * B_WORDS; ++i)
-      b_[i] = prologues.scales_b(i / B_WORDS, n + i % B_WORDS * 128 + thread, 4 * k_block, tile.b_batch, blocks, p);
+    for (int i = 0; i < B_ALL; ++i)
+      b_from_[i] = prologues.place_b(i / B_WORDS, tile.n * C::BLOCK_N + i % B_WORDS * 128 + thread, tile.b_batch, blocks, p);
+    read(prologues, p, first);
+  }
+  template <class Prologues>
+  VG_DEVICE void read(const Prologues& prologues, const Parameters& p, int k_block) {
+    const int blocks = (p.k + 31) / 32;
+#pragma unroll
+    for (int i = 0; i < A_ALL; ++i) a_[i] = prologues.scales_a(i / A_WORDS, a_from_[i], 4 * k_block, blocks);
+#pragma unroll
+    for (int i = 0; i < B_ALL; ++i) b_[i] = prologues.scales_b(i / B_WORDS, b_from_[i], 4 * k_block, blocks);
   }
   VG_DEVICE void write(uint32 stage) const {
     const int thread = static_cast<int>(threadIdx.x);
-    const uint32 to = stage + L::SCALES;
+    const uint32 a = stage + L::SCALES + 16 * thread, b = a + 16 * C::A_COUNT * C::BLOCK_M;
 #pragma unroll
-    for (int i = 0; i < C::A_COUNT * A_WORDS; ++i) {
-      const int line = i % A_WORDS * 128 + thread;
-      if (line < C::BLOCK_M) store_scales<C::BLOCK_M>(to + i / A_WORDS * 16 * C::BLOCK_M, line, a_[i]);
+    for (int i = 0; i < A_ALL; ++i) {
+      const int line = i % A_WORDS * 128;
+      if (line + thread < C::BLOCK_M) store_scales(a + 16 * (i / A_WORDS * C::BLOCK_M + line), a_[i]);
     }
 #pragma unroll
-    for (int i = 0; i < C::B_COUNT * B_WORDS; ++i) {
-      const int line = i % B_WORDS * 128 + thread;
-      if (line < C::BLOCK_N)
-        store_scales<C::BLOCK_N>(to + 16 * (C::A_COUNT * C::BLOCK_M + i / B_WORDS * C::BLOCK_N), line, b_[i]);
+    for (int i = 0; i < B_ALL; ++i) {
+      const int line = i % B_WORDS * 128;
+      if (line + thread < C::BLOCK_N) store_scales(b + 16 * (i / B_WORDS * C::BLOCK_N + line), b_[i]);
     }
   }
 
  private:
-  uint32 a_[C::A_COUNT * A_WORDS], b_[C::B_COUNT * B_WORDS];
+  const char *a_from_[A_ALL], *b_from_[B_ALL];
+  uint32 a_[A_ALL], b_[B_ALL];
+};
+/// Of products without.
+struct NoScales {};
+template <class C, bool SCALED>
+struct ScaleLoaderOf {
+  using Type = NoScales;
+};
+template <class C>
+struct ScaleLoaderOf<C, true> {
+  using Type = ScaleLoader<C>;
 };
 
 template <bool COPIED, class C, class Prologue, int LINES, bool K_MAJOR, bool TURNED, int PIECE, int BUDGET, bool LISTED>
@@ -137,6 +158,7 @@ VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint8* m
       b_decoders(slots + L::A_DECODING, prologues.b, p.b_view);
   [[maybe_unused]] typename BearerOf<C::HELD && !C::CARRIED, C, PrologueA>::Type bearer;
   if constexpr (C::HELD && !C::CARRIED) bearer.open(smem, p.a_view[0], prologues.a.scales(0));
+  [[maybe_unused]] typename ScaleLoaderOf<C, C::SCALED>::Type scales;
   for (uint32 t = blockIdx.x / C::SPLIT; t < count; t += step) {
     const Tile tile = tiles.at(t);
     const int m = tile.row, n = tile.n * C::BLOCK_N, first = tile.k + first_block * L::BLOCK_K;
@@ -178,12 +200,11 @@ VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint8* m
       b_decoders.begin(n, first + turn * L::BLOCK_K, first_block + turn, tile.b_batch, p.n, p.k);
       for (int i = 0; i < C::SLOTS; ++i) fetch(i, turn + i * C::DECODERS);
     }
+    if constexpr (C::SCALED) scales.begin(prologues, p, tile, first_block, smem + L::GATHERED);
     for (int k_block = 0; k_block < tile.k_blocks; k_block += C::JOINED, ring.next()) {
       if (C::DECODERS > 1 && k_block != turn) continue;
       const uint32 full = L::full(smem, ring.stage), a = smem + ring.stage * L::STAGE_BYTES, b = a + L::ALL_A_BYTES;
       const int k = first + k_block * L::BLOCK_K;
-      [[maybe_unused]] ScaleLoader<C> scales;
-      if constexpr (C::SCALED) scales.read(prologues, p, tile, first_block + k_block, smem + L::GATHERED);
       barrier_wait(L::empty(smem, ring.stage), ring.phase ^ 1);
       if constexpr (C::HELD && !C::CARRIED) {
         bearer.fetch(ring.stage * L::STAGE_BYTES);
@@ -230,9 +251,10 @@ VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint8* m
           turn += C::DECODERS * C::JOINED;
         }
         if constexpr (C::SCALED) scales.write(a);
-        if (L::ANY_COPIED) fence_async_proxy();
+        if (L::ANY_COPIED || C::SCALED) fence_async_proxy();
         __syncwarp();
         if (threadIdx.x % 32 == 0) barrier_arrive(full);
+        if constexpr (C::SCALED) scales.read(prologues, p, first_block + k_block + 1);
       }
     }
     turn -= tile.k_blocks;

@@ -158,6 +158,11 @@ VG_DEVICE uint64 matrix_descriptor(uint32 address, uint32 leading_bytes, uint32 
   return uint64{1} << 62 | uint64{stride_bytes >> 4} << 32 | uint64{leading_bytes >> 4} << 16 | uint64{(address & 0x3ffff) >> 4};
 }
 
+/// The same without swizzle: 8 lines of 16 bytes lie side by side, the next 16 bytes along K and the next 8 lines at offsets.
+VG_DEVICE uint64 plain_descriptor(uint32 address, uint32 along_k, uint32 next_lines) {
+  return uint64{next_lines >> 4} << 32 | uint64{along_k >> 4} << 16 | uint64{(address & 0x3ffff) >> 4};
+}
+
 template <int N>
 VG_DEVICE void raise_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));

@@ -167,8 +167,9 @@ TEST(HostLoader, ReadsScalesAndNoPadding) {
       const Aux aux{memory.data() + (interleaved ? shift : 0), pitch * rows, pitch, 1};
       for (int i = 0; i < 40; ++i) {
         const int row = between(0, rows + 5), first = 4 * between(0, 3), batch = between(0, batches - 1);
-        const uint32 word = interleaved ? load_scales<true>(aux, row, first, batch, rows, blocks)
-                                        : load_scales<false>(aux, row, first, batch, rows, blocks);
+        const uint32 word = interleaved
+                                ? load_scales<true>(aux, scales_of_row<true>(aux, row, batch, rows, blocks), first, blocks)
+                                : load_scales<false>(aux, scales_of_row<false>(aux, row, batch, rows, blocks), first, blocks);
         for (int b = 0; b < 4; ++b) {
           const bool in = row < rows && first + b < blocks;
           EXPECT_EQ(word >> 8 * b & 0xff, in ? value(batch, row, first + b) : 0x7fU) << row << ' ' << first + b;
