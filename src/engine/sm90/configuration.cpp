@@ -26,6 +26,13 @@ std::string input_name(const KernelConfig& c) {
 }
 
 bool copies(const KernelConfig& c) { return c.a_path != Path::tma || c.b_path != Path::tma; }
+/// Lines that begin anywhere: pieces of an element, which the kernel loads as whole ones and shifts (shift.cuh).
+bool shifts(const KernelConfig& c) {
+  const auto shifted = [&c](Path path, DataType stored, bool turned) {
+    return piece_bytes(path) == bytes_of(c.input) && stored == DataType::not_set && !turned;
+  };
+  return shifted(c.a_path, c.a_stored, c.a_turned) || shifted(c.b_path, c.b_stored, c.b_turned);
+}
 
 char letter(Major m) { return m == Major::k ? 'k' : 'n'; }
 
@@ -131,16 +138,16 @@ int entry_registers(const KernelConfig& c) noexcept {
 int producer_registers(const KernelConfig& c) noexcept {
   if (c.consumers == 1) return entry_registers(c);
   if (c.held) return c.carried || c.consumers == 3 ? 72 : 64;
-  if (copies(c)) return c.consumers == 2 ? 88 : 80;
-  if (c.consumers == 2) return c.by_address ? 56 : accumulators_of(c) > 176 && !c.scaled ? 24 : 40;
+  if (copies(c)) return c.consumers != 2 ? 80 : shifts(c) ? 104 : 88;
+  if (c.consumers == 2) return c.by_address ? 56 : accumulators_of(c) >= 176 && !c.scaled ? 24 : 40;
   return 32;
 }
 int carrier_registers(const KernelConfig& c) noexcept { return c.consumers == 1 ? entry_registers(c) : 56; }
 int consumer_registers(const KernelConfig& c) noexcept {
   if (c.consumers == 1) return entry_registers(c);
   if (c.held) return c.consumers == 3 ? 112 : 192;
-  if (copies(c)) return c.producers > 1 ? 168 : c.consumers == 2 ? 208 : 144;
-  if (c.consumers == 2) return c.by_address ? 224 : accumulators_of(c) > 176 && !c.scaled ? 240 : 232;
+  if (copies(c)) return c.producers > 1 ? 168 : c.consumers != 2 ? 144 : shifts(c) ? 200 : 208;
+  if (c.consumers == 2) return c.by_address ? 224 : accumulators_of(c) >= 176 && !c.scaled ? 240 : 232;
   return 160;
 }
 

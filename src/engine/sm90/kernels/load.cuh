@@ -37,6 +37,14 @@ VG_DEVICE void load_global(Piece<4>& x, const void* from, bool in) { x.v = load_
 VG_DEVICE void load_global(Piece<8>& x, const void* from, bool in) { load_words(x.v[0], x.v[1], from, in); }
 VG_DEVICE void load_global(Piece<16>& x, const void* from, bool in) { load_words(x.v[0], x.v[1], x.v[2], x.v[3], from, in); }
 
+/// Sixteen bytes of a line of a stage. ROUNDS: to tf32, as the copy engine does.
+template <bool ROUNDS>
+VG_DEVICE void store_piece(uint32 stage, int line, int column, Piece<16> x) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) x.v[i] = ROUNDS ? tf32_bits(x.v[i]) : x.v[i];
+  store_shared(stage + static_cast<uint32>(line * 128 + (column ^ line % 8) * 16), x);
+}
+
 /// The first `count` elements of a piece, the others zero: a loop, since it is for edges and would be much code.
 template <int PIECE, int ELEMENT>
 VG_DEVICE Piece<PIECE> load_part(const Piece<ELEMENT>* from, int count) {
@@ -225,12 +233,7 @@ class Loader {
   }
 
   VG_DEVICE static void store(uint32 to, const Task& t, int row, Piece<16> x) {
-    if (C::INPUT_BYTES == 4 && !Prologue::CONVERTS) {  // to tf32, as the copy engine rounds
-#pragma unroll
-      for (int i = 0; i < 4; ++i) x.v[i] = tf32_bits(x.v[i]);
-    }
-    const int line = t.line + row;
-    store_shared(to + static_cast<uint32>(line * 128 + (t.column ^ line % 8) * 16), x);
+    store_piece<C::INPUT_BYTES == 4 && !Prologue::CONVERTS>(to, t.line + row, t.column, x);
   }
 
   Raw raw_[DEEP];

@@ -1,6 +1,7 @@
 #pragma once
 #include "decode.cuh"
 #include "load.cuh"
+#include "shift.cuh"
 #include "weights.cuh"
 
 namespace vg {
@@ -83,6 +84,10 @@ struct ScaleLoaderOf<C, true> {
 template <bool COPIED, class C, class Prologue, int LINES, bool K_MAJOR, bool TURNED, int PIECE, int BUDGET, bool LISTED>
 struct LoaderOf {
   using Type = NoLoader;
+};
+template <class C, int LINES, bool K_MAJOR, int BUDGET>
+struct LoaderOf<true, C, NoPrologue, LINES, K_MAJOR, false, C::INPUT_BYTES, BUDGET, false> {
+  using Type = ShiftLoader<C, LINES, K_MAJOR>;
 };
 template <class C, class Prologue, int LINES, bool K_MAJOR, bool TURNED, int PIECE, int BUDGET, bool LISTED>
 struct LoaderOf<true, C, Prologue, LINES, K_MAJOR, TURNED, PIECE, BUDGET, LISTED> {

@@ -8,6 +8,7 @@
 #include "load.cuh"
 #include "numeric/block_scale.hpp"
 #include "scales.cuh"
+#include "shift.cuh"
 
 namespace {
 
@@ -46,10 +47,29 @@ uint32 stage_bits(uint32 stored) {
   }
 }
 
-/// BYTES: of an element in a stage. `any`: neither stride is 1.
+/// A call by the lanes of each warp, which exchange values: once to hear what they say, and again to listen.
+template <class Loaders, class Call>
+void by_warps(Loaders& loaders, Call call) {
+  for (unsigned warp = 0; warp < 4; ++warp) {
+    const Loaders before = loaders;
+    for (const bool listens : {false, true}) {
+      if (listens) loaders = before;
+      begin_exchange(listens);
+      for (unsigned lane = 0; lane < 32; ++lane) {
+        threadIdx.x = 32 * warp + lane;
+        next_lane();
+        call(loaders[threadIdx.x]);
+      }
+    }
+  }
+}
+
+/// BYTES: of an element in a stage. `any`: neither stride is 1. PIECE is 0 for lines that are shifted.
 template <class Prologue, int BYTES, int LINES, bool K_MAJOR, bool TURNED, int PIECE, int BUDGET>
 int wrong_bytes(bool any) {
-  constexpr int STORED = StoredBytes<Prologue, BYTES>::VALUE, BLOCK_K = 128 / BYTES, STEP = PIECE / STORED;
+  using Shifted = ShiftLoader<Config<BYTES>, LINES, K_MAJOR>;
+  using Whole = Loader<Config<BYTES>, Prologue, LINES, K_MAJOR, TURNED, PIECE == 0 ? BYTES : PIECE, BUDGET>;
+  constexpr int STORED = StoredBytes<Prologue, BYTES>::VALUE, BLOCK_K = 128 / BYTES, STEP = PIECE == 0 ? 1 : PIECE / STORED;
   const int mn_extent = between(1, 2 * LINES), k_extent = between(1, 3 * BLOCK_K);
   const int mn = between(0, 1) * LINES, batch = between(0, 1);
   const bool k_inner = K_MAJOR && !TURNED;
@@ -58,9 +78,10 @@ int wrong_bytes(bool any) {
   pitch += (STEP - pitch % STEP) % STEP;
   const int64 outer_count = k_inner ? mn_extent : k_extent, matrix = pitch * outer_count;
   const int64 along_k = k_inner ? step : pitch, along_mn = k_inner ? pitch : step;
-  std::vector<unsigned char> memory(static_cast<std::size_t>(2 * matrix * STORED) + 32);
+  std::vector<unsigned char> memory(static_cast<std::size_t>(2 * matrix * STORED) + 48);
   for (auto& byte : memory) byte = static_cast<unsigned char>(engine());
   auto* base = memory.data() + (16 - reinterpret_cast<std::uintptr_t>(memory.data()) % 16) % 16;
+  if (PIECE == 0) base += between(0, 16 / BYTES - 1) * BYTES;
   if (STORED == 4)  // small numbers
     for (int64 i = 0; i < 2 * matrix; ++i) {
       const auto v = static_cast<float>(between(-8, 8));
@@ -77,7 +98,7 @@ int wrong_bytes(bool any) {
   };
 
   faults = 0;
-  std::vector<Loader<Config<BYTES>, Prologue, LINES, K_MAJOR, TURNED, PIECE, BUDGET>> loaders(128);
+  std::vector<std::conditional_t<PIECE == 0, Shifted, Whole>> loaders(128);
   const auto source = [&](int block) {
     const bool in = block * BLOCK_K < k_extent;
     return Source{view, mn, block * BLOCK_K, batch, in ? mn_extent : 0, in ? k_extent : 0};
@@ -86,8 +107,7 @@ int wrong_bytes(bool any) {
   int wrong = 0;
   for (int block = 0; block * BLOCK_K < k_extent; ++block) {
     std::memset(shared.data(), 0xEE, shared.size());
-    for (threadIdx.x = 0; threadIdx.x < 128; ++threadIdx.x)
-      loaders[threadIdx.x].write(0, source(block), source(block + 1), Prologue());
+    by_warps(loaders, [&](auto& loader) { loader.write(0, source(block), source(block + 1), Prologue()); });
     for (int line = 0; line < LINES; ++line)
       for (int e = 0; e < 128 / BYTES; ++e) {
         const uint32 want =
@@ -124,6 +144,20 @@ TEST(HostLoader, CopiesInPiecesOfEverySize) {
   expect_right<NoPrologue, 1, true, false, 16>();
   expect_right<NoPrologue, 4, true, false, 4>();
   expect_right<NoPrologue, 4, true, false, 16>();
+}
+
+TEST(HostLoader, ShiftsLinesThatBeginAnywhere) {
+  for (const bool any : {false, true}) {
+    expect_right<NoPrologue, 2, true, false, 0>(any);
+    expect_right<NoPrologue, 2, false, false, 0>(any);
+    expect_right<NoPrologue, 1, true, false, 0>(any);
+    expect_right<NoPrologue, 4, true, false, 0>(any);
+  }
+  for (int i = 0; i < 40; ++i) {
+    EXPECT_EQ((wrong_bytes<NoPrologue, 2, 16, true, false, 0, 8>(false)), 0);
+    EXPECT_EQ((wrong_bytes<NoPrologue, 2, 32, true, false, 0, 8>(false)), 0);
+    EXPECT_EQ((wrong_bytes<NoPrologue, 2, 176, true, false, 0, 8>(false)), 0);
+  }
 }
 
 TEST(HostLoader, TurnsWhatLiesAlongMn) {
