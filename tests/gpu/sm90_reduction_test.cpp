@@ -49,14 +49,17 @@ struct Numbers {
   }
 };
 
-/// c = a · bᵀ in fp32, its row sums, column maxima, largest magnitude and norm.
-Graph graph_of(const Numbers& x, bool is_dense = true) {
+constexpr std::array<std::string_view, 4> kReductions = {"row sums", "column maxima", "largest magnitude", "norm"};
+
+/// c = a · bᵀ in fp32, its row sums, column maxima, largest magnitude and norm, or one of these alone.
+Graph graph_of(const Numbers& x, bool is_dense = true, std::optional<std::size_t> only = {}) {
   Graph g;
   const Tensor a = g.tensor({.name = "a", .dim = {x.m, x.k}, .stride = {x.k, 1}});
   const Tensor b = g.tensor({.name = "b", .dim = {x.k, x.n}, .stride = {1, x.k}});
   Tensor c = g.matmul(a, b).set_data_type(DataType::fp32);
   if (is_dense) c.set_output(true);
-  const auto reduce = [&](ReductionMode mode, std::vector<std::int64_t> dim) {
+  auto reduce = [&, which = std::size_t{0}](ReductionMode mode, std::vector<std::int64_t> dim) mutable {
+    if (only.value_or(which) != which++) return;
     g.reduction(c, mode).set_dim(std::move(dim)).set_output(true).set_data_type(DataType::fp32);
   };
   reduce(ReductionMode::add, {x.m, 1});
@@ -92,7 +95,9 @@ struct OnDevice {
     std::memcpy(out.data(), bytes.data(), bytes.size());
     return out;
   }
-  void expect_right(const Numbers& x, const std::string& where, bool is_dense = true) const {
+  void expect_right(const Numbers& x, const std::string& where, bool is_dense = true,
+                    std::optional<std::size_t> only = {}) const {
+    const auto has = [&](std::size_t which) { return only.value_or(which) == which; };
     const auto c = output(2), rows = output(3), cols = output(4);
     double largest = 0, squares = 0;
     int wrong = 0;
@@ -107,10 +112,14 @@ struct OnDevice {
         squares += v * v;
       }
     EXPECT_EQ(wrong, 0) << where;
-    for (std::size_t i = 0; i < sum.size(); ++i) ASSERT_EQ(rows[i], sum[i]) << where << " row " << i;
-    for (std::size_t j = 0; j < most.size(); ++j) ASSERT_EQ(cols[j], most[j]) << where << " column " << j;
-    EXPECT_EQ(output(5)[0], largest) << where;
-    EXPECT_NEAR(output(6)[0], std::sqrt(squares), 1e-5 * std::sqrt(squares)) << where;
+    for (std::size_t i = 0; has(0) && i < sum.size(); ++i) ASSERT_EQ(rows[i], sum[i]) << where << " row " << i;
+    for (std::size_t j = 0; has(1) && j < most.size(); ++j) ASSERT_EQ(cols[j], most[j]) << where << " column " << j;
+    if (has(2)) {
+      EXPECT_EQ(output(5)[0], largest) << where;
+    }
+    if (has(3)) {
+      EXPECT_NEAR(output(6)[0], std::sqrt(squares), 1e-5 * std::sqrt(squares)) << where;
+    }
     for (const DeviceBuffer& b : memory) EXPECT_EQ(b.touched_guard_bytes(), 0) << where;
   }
 };
@@ -139,6 +148,29 @@ TEST_F(Sm90ReductionsOnGpu, AreExactOnEveryTileAndShape) {
       d.expect_right(x, plan.name());
     }
   }
+}
+
+// The largest tiles take one reduction.
+TEST_F(Sm90ReductionsOnGpu, AreExactAloneOnTheLargestTiles) {
+  int seen = 0;
+  for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{200, 340, 72}, {700, 900, 64}}) {
+    const Numbers x(m, n, k, static_cast<std::uint64_t>(n));
+    for (std::size_t which = 0; which < kReductions.size(); ++which) {
+      const PlanList plans = graph_of(x, true, which).plans({.device = kGpu, .deselect_engines = {"cpu", "cublaslt"}});
+      for (std::size_t i = 0; i < plans.size(); ++i) {
+        const auto width = plans.knobs(i).at("TILE_N");
+        if (plans.knobs(i).at("PROGRAMMATIC") != 0 || (width != 192 && width != 176)) continue;
+        const CompiledPlan plan = plans.compile(i);
+        OnDevice d(*driver_, x);
+        const std::vector<TensorView> views = {d.views[0], d.views[1], d.views[2], d.views[3 + which]};
+        for (int run = 0; run < 3; ++run) plan.run(views);
+        ASSERT_EQ(driver_->cuCtxSynchronize(), cuda::CUDA_SUCCESS);
+        d.expect_right(x, plan.name() + std::string(kReductions[which]), true, which);
+        ++seen;
+      }
+    }
+  }
+  EXPECT_EQ(seen, 16) << "two tiles, four reductions, two shapes";
 }
 
 TEST_F(Sm90ReductionsOnGpu, AreExactWithoutADenseOutput) {

@@ -82,7 +82,17 @@ std::vector<NamedChain> chains() {
          h.set_output(true);
          g.gelu(h).set_output(true);
        }},
-      {"two_outputs_along_m", 4,
+      {"residual_and_relu", 6,
+       [](Graph& g, Tensor, Tensor c) {
+         Tensor h = g.add(c, aux(g, {kN, kN})).set_output(true);
+         g.relu(h).set_output(true);
+       }},
+      {"bias_and_second_output", 6,
+       [](Graph& g, Tensor, Tensor c) {
+         Tensor h = g.add(c, aux(g, {kN})).set_output(true);
+         g.pointwise(PointwiseMode::gelu_approx_tanh, {h}).set_output(true);
+       }},
+      {"two_outputs_along_m", 6,
        [](Graph& g, Tensor, Tensor c) {
          const Tensor residual = g.tensor({.name = "residual", .dim = {kN, kN}, .stride = {1, kN}});
          Tensor h = g.add(c, residual).set_output(true).set_stride({1, kN});
@@ -104,6 +114,26 @@ std::vector<NamedChain> chains() {
          reduce(g, h, ReductionMode::amax, {1, 1});
          reduce(g, h, ReductionMode::norm2, {kN, 1});
          reduce(g, h, ReductionMode::avg, {1, kN});
+       }},
+      {"row_amax", 6,
+       [](Graph& g, Tensor, Tensor c) {
+         c.set_output(true);
+         reduce(g, c, ReductionMode::amax, {kN, 1});
+       }},
+      {"column_sum", 6,
+       [](Graph& g, Tensor, Tensor c) {
+         c.set_output(true);
+         reduce(g, c, ReductionMode::add, {1, kN});
+       }},
+      {"bias_relu_mean_of_columns", 5,
+       [](Graph& g, Tensor, Tensor c) {
+         Tensor h = g.relu(g.add(c, aux(g, {kN}))).set_output(true);
+         reduce(g, h, ReductionMode::avg, {1, kN});
+       }},
+      {"norm2", 6,
+       [](Graph& g, Tensor, Tensor c) {
+         c.set_output(true);
+         reduce(g, c, ReductionMode::norm2, {1, 1});
        }},
       {"quantised_rows", 4,
        [](Graph& g, Tensor, Tensor c) {
@@ -131,8 +161,8 @@ std::vector<NamedChain> chains() {
          reduce(g, c, ReductionMode::amax, {kN, 1});
          reduce(g, g.relu(c), ReductionMode::add, {1, kN});
        }},
-      {"swiglu_amax", 4, [](Graph& g, Tensor a, Tensor c) { gated(g, a, c); }},
-      {"two_products_amax", 4, [](Graph& g, Tensor, Tensor c) { gated(g, aux(g, {kN, kN}), c); }},
+      {"swiglu_amax", 5, [](Graph& g, Tensor a, Tensor c) { gated(g, a, c); }},
+      {"two_products_amax", 5, [](Graph& g, Tensor, Tensor c) { gated(g, aux(g, {kN, kN}), c); }},
   };
 }
 

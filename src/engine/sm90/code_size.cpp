@@ -41,8 +41,8 @@ double code_of(PointwiseMode mode) {
   }
 }
 
-constexpr double kKernel = 435, kDrain = 4.4, kReduction = 7.5, kOutput = 5, kReadByThreads = 8, kQuantiserToFp8 = 620,
-                 kQuantiserToFp4 = 575, kToFp8 = 4.5, kOfSixteen = 3, kToFp4 = 15.5, kColumns = 7;
+constexpr double kKernel = 435, kDrain = 4.4, kReduction = 5.2, kReductionEnd = 300, kOutput = 5, kReadByThreads = 8,
+                 kQuantiserToFp8 = 620, kQuantiserToFp4 = 575, kToFp8 = 4.5, kOfSixteen = 3, kToFp4 = 15.5, kColumns = 7;
 /// Of a side that is decoded, and of each 128 pieces of a stage; and of sums that are scaled, with each 64 columns.
 constexpr double kDecoder = 250, kDecodedPieces = 225, kScaled = 60, kScaledColumns = 345;
 
@@ -61,7 +61,8 @@ int instructions_of(const chain::FusionChain& c, const KernelConfig& k) {
   const int tile = staged_roles(c).tile.role;
   for (const chain::Value& v : c.values)
     if (v.kind == chain::ValueKind::aux && v.varies[1] && v.varies[2] && v.source != tile) of_value += kReadByThreads;
-  of_value += kReduction * static_cast<double>(c.reductions.size());
+  for (const chain::Reduction& r : c.reductions) of_value += r.reduces[2] ? kReduction : kColumns;
+  fixed += kReductionEnd * static_cast<double>(c.reductions.size());
   for (const chain::Quantise& q : c.quantised) {
     const chain::Role& data = c.roles[static_cast<std::size_t>(q.role)];
     const bool is_fp4 = c.operands[static_cast<std::size_t>(data.operand)].dtype == DataType::fp4_e2m1;

@@ -10,5 +10,7 @@ int instructions_of(const chain::FusionChain& chain, const KernelConfig& config)
 
 /// More than these take above a second.
 inline constexpr int kMostInstructions = 4800;
+/// The same for tiles of more than 128 accumulators a thread, which take longer.
+inline constexpr int kMostBesideReduction = 3500;
 
 }  // namespace verglas::sm90

@@ -215,10 +215,14 @@ std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) 
       // 176 accumulators leave no registers for addresses: the drain by single elements spills there.
       if (s.pingpong && results_of(k) > 128 && k.d_path != Path::tma) continue;
       if (results_of(k) > 176 && k.d_along_m && bytes_of(k.output) == 4) continue;
-      // Nor for a second output or a reduction; and an operand of D's size that threads read takes long to compile there.
+      // Nor for several reductions, or outputs that threads store; and an operand of D's size that they read takes long to
+      // compile.
+      const bool reduces_much =
+          c.reductions.size() > 1 || (!c.reductions.empty() && instructions_of(c, k) > kMostBesideReduction);
+      const bool stores_much = c.stores.size() > 2 || c.stores.size() > 1U + static_cast<std::size_t>(k.further_outputs) ||
+                               (c.stores.size() > 1 && !c.reductions.empty());
       if (runs && results_of(k) > 128 && !(c.reductions.empty() && c.quantised.empty())) continue;
-      if (!runs && results_of(k) > 128 && (c.stores.size() > 1 || !c.reductions.empty() || !c.quantised.empty() || by_threads))
-        continue;
+      if (!runs && results_of(k) > 128 && (stores_much || reduces_much || !c.quantised.empty() || by_threads)) continue;
       if (results_of(k) > 32 && instructions_of(c, k) > kMostInstructions) continue;  // the smallest tile is always offered
       const std::array<std::int64_t, 4> extents = extents_of(s.exchanged ? turned : c);
       ranked.emplace_back(predict_seconds(k, extents, sm_count, drain_of(c), c.grouping.groups), std::move(knobs));

@@ -221,7 +221,7 @@ class Generator {
     const std::string_view mode = mode_name(r.mode);
     const std::string reducer = fmt::format("Reducer<Config, {}, {}, {}, {}>", mode, r.reduces[1], r.reduces[2], r.reduces[0]);
     const std::string argument = fmt::format("a.reduction[{}]", j), words = fmt::format("words + {}", 32 * j);
-    if (r.reduces[2]) {
+    if (r.reduces[2] && !r.reduces[1]) {
       state_ += fmt::format("  float rows{}[2];\n", j);
       begin_rows_ += fmt::format("    rows{0}[0] = rows{0}[1] = {1}::identity();\n", j, mode);
       line(fmt::format("absorb_rows<{}>(rows{}, {}, p, at);", mode, j, value));
@@ -231,17 +231,18 @@ class Generator {
     } else if (r.reduces[2]) {
       state_ += fmt::format("  float all{};\n", j);
       begin_ += fmt::format("    all{} = {}::identity();\n", j, mode);
-      end_rows_ += fmt::format("    absorb_block<{0}>(all{1}, rows{1}, piece, block);\n", mode, j);
+      line(fmt::format("absorb_all<{}>(all{}, {}, p, at);", mode, j, value));
       fold_ += fmt::format("    {}::fold_warp(all{}, {});\n", reducer, j, words);
-      arrive_ += fmt::format("      *{0}::partial({1}, group_of<Config, true, true, {2}>(p, piece)) = {0}::folded({3});\n",
-                             reducer, argument, r.reduces[0], words);
+      partials_ += fmt::format("      *{0}::partial({1}, group_of<Config, true, true, {2}>(p, piece)) = {0}::folded({3});\n",
+                               reducer, argument, r.reduces[0], words);
     } else {
       const std::string rows = fmt::format("piece.scratch + {} * 16 * Config::BLOCK_N", columns_++);
-      state_ += fmt::format("  float columns{}[4 * MOST_UNITS];\n", j);
-      begin_chunk_ += fmt::format(
-          "    _Pragma(\"unroll\") for (int i = 0; i < 4 * MOST_UNITS; ++i) columns{}[i] = {}::identity();\n", j, mode);
+      state_ += fmt::format("  float columns{}[4 * FOLDED];\n", j);
+      begin_chunk_ += fmt::format("    for (float& x : columns{}) x = {}::identity();\n", j, mode);
+      const std::string fold = fmt::format("fold_columns<{}, Config::BLOCK_N, {{}}>({}, columns{}, {{}});", mode, rows, j);
       line(fmt::format("absorb_columns<{}>(columns{}, {}, at);", mode, j, value));
-      end_chunk_ += fmt::format("    fold_columns<{}, Config::BLOCK_N, UNITS>({}, columns{}, block, unit);\n", mode, rows, j);
+      line("if constexpr (FOLDED == 1) " + fmt::format(fmt::runtime(fold), 1, "at.block, at.unit"));
+      end_chunk_ += "    if constexpr (FOLDED > 1) " + fmt::format(fmt::runtime(fold), "UNITS", "block, unit") + "\n";
       columns_text_ += fmt::format("    {}::store_columns({}, p, piece, {});\n", reducer, argument, rows);
     }
     arrive_ += fmt::format("      store_float({} + 16, {}::arrive({}, p, piece) ? 1.0f : 0.0f);\n", words, reducer, argument);
@@ -261,9 +262,10 @@ class Generator {
     if (!plan_.reductions.empty())
       end = fmt::format(
           "    const uint32 words = piece.scratch + {} * 16 * Config::BLOCK_N;\n{}    consumer_sync(piece.consumer);\n{}"
-          "    consumer_sync(piece.consumer);\n    if (threadIdx.x % 128 == 0) {{\n{}    }}\n    "
+          "    consumer_sync(piece.consumer);\n    if (threadIdx.x % 128 == 0) {{\n{}      fence_gpu();\n{}      fence_gpu();\n  "
+          "  }}\n    "
           "consumer_sync(piece.consumer);\n{}",
-          columns_, fold_, columns_text_, arrive_, finish_);
+          columns_, fold_, columns_text_, partials_, arrive_, finish_);
     if (!plan_.maps.empty())
       copies =
           "  VG_DEVICE const TensorMap* map(int which, int width) const {\n"
@@ -280,7 +282,9 @@ class Generator {
           "  VG_DEVICE void store_runs(bool leader, uint32 slot, int batch, int row, int pair) const {{\n{}  }}\n", store_runs_);
     plan_.text.body = fmt::format(
         "struct Epilogue {{\n  static constexpr int WORDS = 4 * (Config::COLUMN_REDUCTIONS * 4 * Config::BLOCK_N + 8 * "
-        "Config::REDUCTIONS), MOST_UNITS = 8 / Config::Output::BYTES;\n  const Parameters& p;\n  const EpilogueArguments& a;\n  "
+        "Config::REDUCTIONS);\n  static constexpr int FOLDED = Config::GEMMS * Layout<Config>::M_BLOCKS * Config::BLOCK_N > 256 "
+        "? 1 : 8 / "
+        "Config::Output::BYTES;\n  const Parameters& p;\n  const EpilogueArguments& a;\n  "
         "TilePiece piece;\n{}"
         "  VG_DEVICE Epilogue(const Parameters& parameters, const EpilogueArguments& arguments) : p(parameters), a(arguments) "
         "{{}}\n"
@@ -327,7 +331,7 @@ class Generator {
   bool in_runs_ = false;
   int run_bytes_ = 0;  ///< of a slot, as far as outputs have their place in it
   std::string state_, load_ahead_, store_further_, store_runs_, begin_chunk_, end_chunk_, begin_, begin_rows_, end_rows_, fold_,
-      columns_text_, arrive_, finish_, clear_;
+      columns_text_, partials_, arrive_, finish_, clear_;
 };
 
 }  // namespace

@@ -267,6 +267,11 @@ VG_DEVICE float reciprocal(float x) {
 }
 /// a · b + c, rounded once.
 VG_DEVICE float multiply_add(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+VG_DEVICE float root_approx(float x) {
+  float r;
+  asm("sqrt.approx.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
 /// Two values rounded to nearest even, the first in the low half.
 VG_DEVICE uint32 pack_bf16(float low, float high) {
   uint32 out;

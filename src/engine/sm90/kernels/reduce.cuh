@@ -17,6 +17,17 @@ struct Reduction {
   float count;                                 // elements that become one
 };
 
+// Mean and root with a correction instead of the exact ones, whose rare cases are subroutines that cost a tile its registers.
+// Where the correction is no number, of 0 and infinities, there is nothing to correct.
+VG_DEVICE float mean_of(float v, float count) {
+  const float r = reciprocal(count), near = v * r, better = fmaf(fmaf(-near, count, v), r, near);
+  return better == better ? better : near;
+}
+VG_DEVICE float root(float v) {
+  const float near = root_approx(v), better = fmaf(fmaf(-near, near, v), 0.5f * reciprocal(near), near);
+  return better == better ? better : near;
+}
+
 // What a mode does; NaN goes through all of them.
 struct Add {
   static constexpr bool COUNTS = false;  // how many elements became one
@@ -27,14 +38,14 @@ struct Add {
 };
 struct Avg : Add {
   static constexpr bool COUNTS = true;
-  VG_DEVICE static float finish(float v, float count) { return count > 0.0f ? v / count : v; }
+  VG_DEVICE static float finish(float v, float count) { return count > 0.0f ? mean_of(v, count) : v; }
 };
 struct Norm1 : Add {
   VG_DEVICE static float element(float x) { return fabsf(x); }
 };
 struct Norm2 : Add {
   VG_DEVICE static float element(float x) { return x * x; }
-  VG_DEVICE static float finish(float v, float) { return sqrtf(v); }
+  VG_DEVICE static float finish(float v, float) { return root(v); }
 };
 struct Mul : Add {
   VG_DEVICE static float identity() { return 1.0f; }
@@ -62,9 +73,13 @@ VG_DEVICE float exchanged(float x, int lanes) { return __shfl_xor_sync(0xfffffff
 
 /// An element at `at` below `end`, else the identity. By masks: a condition would be a branch around each element.
 template <class Mode>
-VG_DEVICE float element_below(float v, int at, int end) {
+VG_DEVICE float masked(float x, int at, int end) {
   const uint32 in = static_cast<uint32>((at - end) >> 31);
-  return __uint_as_float((__float_as_uint(Mode::element(v)) & in) | (__float_as_uint(Mode::identity()) & ~in));
+  return __uint_as_float((__float_as_uint(x) & in) | (__float_as_uint(Mode::identity()) & ~in));
+}
+template <class Mode>
+VG_DEVICE float element_below(float v, int at, int end) {
+  return masked<Mode>(Mode::element(v), at, end);
 }
 
 /// Over n, or over both: two running rows a thread. Columns beyond the last of D hold the identity.
@@ -76,22 +91,22 @@ VG_DEVICE void absorb_rows(float (&rows)[2], const float (&v)[8], const Paramete
   rows[0] = Mode::join(rows[0], Mode::join(Mode::join(x[0], x[1]), Mode::join(x[4], x[5])));
   rows[1] = Mode::join(rows[1], Mode::join(Mode::join(x[2], x[3]), Mode::join(x[6], x[7])));
 }
-/// Over both: those rows of a block that lie in D.
+/// Over both: one running value a thread, of what lies in D.
 template <class Mode>
-VG_DEVICE void absorb_block(float& all, const float (&rows)[2], const TilePiece& t, int block) {
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
-  const int row = 64 * block + 16 * warp + lane / 4;
-#pragma unroll
-  for (int i = 0; i < 2; ++i) all = Mode::join(all, place_of(t, row + 8 * i) < t.end ? rows[i] : Mode::identity());
+VG_DEVICE void absorb_all(float& all, const float (&v)[8], const Parameters& p, const Position& at) {
+  float rows[2] = {Mode::identity(), Mode::identity()};
+  absorb_rows<Mode>(rows, v, p, at);
+  all = Mode::join(all, Mode::join(masked<Mode>(rows[0], at.row, at.end), masked<Mode>(rows[1], at.row + at.down, at.end)));
 }
-/// Over m: the rows of a warp in four columns a unit; those of a chunk wait for fold_columns. Rows beyond the last of D hold the
+/// Over m: the rows of a warp in four columns a unit; those of a chunk wait for fold_columns,
+/// unless COUNT is 4. Rows beyond the last of D hold the
 /// identity.
 template <class Mode, int COUNT>
 VG_DEVICE void absorb_columns(float (&columns)[COUNT], const float (&v)[8], const Position& at) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {  // columns 0, 1, 8, 9 of the lane's
     const int j = i % 2 + i / 2 * 4;
-    columns[at.place.col / 16 * 4 + i] =
+    columns[(COUNT == 4 ? 0 : at.place.col / 16 * 4) + i] =
         Mode::join(element_below<Mode>(v[j], at.row, at.end), element_below<Mode>(v[j + 2], at.row + at.down, at.end));
   }
 }
@@ -109,7 +124,7 @@ VG_DEVICE void halve(float (&c)[COUNT < 2 ? 1 : COUNT / 2], const float (&from)[
     if (high) column += LEFT / 4 * 16 + LEFT / 2 % 2 * 8 + LEFT % 2;  // the first of the upper half
   }
 }
-/// The columns of a chunk into shared memory, as four rows, one a warp. UNITS: 1, 2, 4 or 8, the first is number `unit`.
+/// The columns of some units into shared memory, as four rows, one a warp. UNITS: 1, 2, 4 or 8, the first is number `unit`.
 template <class Mode, int BLOCK_N, int UNITS, int ALL>
 VG_DEVICE void fold_columns(uint32 scratch, const float (&columns)[ALL], int block, int unit) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
@@ -217,13 +232,10 @@ struct Reducer {
     for (int w = 1; w < 4; ++w) x = Mode::join(x, load_float(words + 4 * w));
     return x;
   }
-  /// By one thread, once all partials of the piece are written: is this the last piece of its group?
+  /// By one thread, between two fences, once all partials of the piece are written: is this the last piece of its group?
   VG_DEVICE static bool arrive(const Reduction& r, const Parameters& p, const TilePiece& t) {
     const Group g = group_of<C, ROWS, COLS, BATCHES>(p, t);
-    fence_gpu();
-    const bool last = count_up(r.counters + g.group, g.arrivals - 1) == static_cast<uint32>(g.arrivals - 1);
-    fence_gpu();
-    return last;
+    return count_up(r.counters + g.group, g.arrivals - 1) == static_cast<uint32>(g.arrivals - 1);
   }
   VG_DEVICE static void write(const Reduction& r, float count, int batch, int row, int col, float x) {
     r.out[(BATCHES ? 0 : batch * r.batch_stride) + (ROWS ? 0 : row * r.row_stride) + (COLS ? 0 : col * r.col_stride)] =
@@ -286,12 +298,13 @@ struct Reducer {
       clear_empty(r, p, GroupRows<C>(t));
       return;
     }
-    const int rows = ROWS ? 1 : p.m, cols = COLS ? 1 : p.n, batches = BATCHES ? 1 : p.batches;
-    const int64 all = static_cast<int64>(batches) * rows * cols;
+    static_assert(ROWS || COLS);
+    const int all = ROWS && COLS ? 1 : ROWS ? p.n : p.m, batches = BATCHES ? 1 : p.batches;
 #pragma unroll 1
-    for (int64 i = threadIdx.x % 128; i < all; i += 128)
-      write(r, r.count, static_cast<int>(i / cols / rows), static_cast<int>(i / cols % rows), static_cast<int>(i % cols),
-            Mode::identity());
+    for (int b = 0; b < batches; ++b) {
+#pragma unroll 1
+      for (int i = static_cast<int>(threadIdx.x) % 128; i < all; i += 128) write(r, r.count, b, i, i, Mode::identity());
+    }
   }
 };
 
