@@ -155,18 +155,22 @@ def geomean(ratios: list[float]) -> float:
 
 
 def kernels_of(result: dict, part: str) -> str:
-    """Ratios of a part to every rival that it was measured with; the last line has their geometric means."""
+    """Ratios of a part to every rival that it was measured with; the last line has their geometric means. At most: that to
+    torch.compile if all behind the product cost us nothing."""
     cases = cases_of(result, part)
     if not cases:
         return f"*Not measured yet: the run has no {part}.*"
     rivals = [
         r for r in ("cublaslt", "plain", "eager", "torch.compile", "triton") if any(("steady", r) in c for c in cases.values())
     ]
-    columns = [(regime, rival) for rival in rivals for regime in ("steady", "short") if regime == "steady" or rival == "cublaslt"]
+    twice = ("cublaslt", "torch.compile")  # short runs too
+    columns = [(regime, rival) for rival in rivals for regime in ("steady", "short") if regime == "steady" or rival in twice]
     titles = {"cublaslt": "cuBLASLt", "plain": "our plain product", "eager": "torch eager", "triton": "Triton"}
     heads = [f"{titles.get(rival, rival)}{', short run' if regime == 'short' else ''}" for regime, rival in columns]
-    lines = [f"| {' | '.join(['case', 'µs', 'util %', 'SM MHz', *heads, 'itself', 'kernel'])} |"]
-    lines.append("|---|" + "--:|" * (4 + len(columns)) + "---|")
+    bounded = {"plain", "torch.compile"} <= set(rivals)
+    more = (["TB/s"] if part == "flavors" else []) + (["at most"] if bounded else [])
+    lines = [f"| {' | '.join(['case', 'µs', 'util %', 'SM MHz', *heads, *more, 'itself', 'kernel'])} |"]
+    lines.append("|---|" + "--:|" * (4 + len(columns) + len(more)) + "---|")
     for name in sorted_cases(cases):
         records = cases[name]
         ours = next(r for (regime, _), r in records.items() if regime == "steady")
@@ -174,10 +178,14 @@ def kernels_of(result: dict, part: str) -> str:
         again = records.get(("steady", "itself"))
         shape, _, flavor = name.partition(" ")
         cells = [f"{shape.replace('x', TIMES)} {flavor}".strip(), f"{ours['ours_us']:.1f}", f"{ours['util_percent']:.0f}"]
-        cells += [f"{ours['sm_mhz']:.0f}", *ratios, f"{again['ratio']:.2f}" if again else "", tile_of(ours["plan"])]
+        cells += [f"{ours['sm_mhz']:.0f}", *ratios, *([f"{ours['tb_s']:.1f}"] if part == "flavors" else [])]
+        if bounded:
+            both = [records[c]["rival_us"] for c in (("steady", "torch.compile"), ("steady", "plain")) if c in records]
+            cells.append(f"{both[0] / both[1]:.2f}" if len(both) == 2 else "")
+        cells += [f"{again['ratio']:.2f}" if again else "", tile_of(ours["plan"])]
         lines.append(f"| {' | '.join(cells)} |")
     means = [geomean([c[column]["ratio"] for c in cases.values() if column in c]) for column in columns]
-    lines.append(f"| geometric mean | | | | {' | '.join(f'**{m:.2f}**' for m in means)} | | |")
+    lines.append(f"| geometric mean | | | | {' | '.join(f'**{m:.2f}**' for m in means)} |{' |' * len(more)} | |")
     return "\n".join([*lines, "", where_of(result)])
 
 

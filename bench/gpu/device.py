@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 WARM_US, WINDOW_US, REST_S, GRAPH_US = 1e5, 2.5e4, 0.02, 2e3
-WINDOWS = 4
+WINDOWS = 3
 LIMITED_MHZ, SETTLE_US = 1550, 2.5e5  # below that clock power is the limit, which takes longer to settle
 HEAT_US = 1e6  # of a device that has rested; else the first contender is measured on a cool one
 SHORT_LAUNCHES, SHORT_US = 4, 100
@@ -157,7 +157,7 @@ def short(device: Device, c: Contender) -> None:
 
 
 def compare(device: Device, contenders: list[Contender], rounds: int) -> None:
-    """All in turn, the order reversed each round: steady state, then short runs, three times as often."""
+    """All in turn, the order reversed each round: steady state, then short runs, twice as often."""
     one = device.replay_us(contenders[0].burst, 0, 1)
     _, cycles, ns = device.window(contenders[0].burst, round(WARM_US / one), round(WINDOW_US / one) + 1)
     if 1e3 * cycles / ns < LIMITED_MHZ:
@@ -166,6 +166,6 @@ def compare(device: Device, contenders: list[Contender], rounds: int) -> None:
         for c in contenders if r % 2 == 0 else reversed(contenders):
             if r == 0 or c.name not in ONCE:
                 steady(device, c)
-    for r in range(3 * rounds):
+    for r in range(2 * rounds):
         for c in contenders if r % 2 == 0 else reversed(contenders):
             short(device, c)

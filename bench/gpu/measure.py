@@ -2,11 +2,12 @@
 """Kernels on a GPU beside their rivals, in one run: products of bench/gpu/cases.json against cuBLASLt's best of eight heuristics,
 torch, a Triton product and torch.compile (max-autotune), fused graphs against our own plain product and torch.
 
-    bench/gpu/measure.py BUILD_FOLDER FILE [--only LIST] [--rivals LIST] [--seconds N] [--rounds N] [--plans N] [--commit C]
+    bench/gpu/measure.py BUILD_FOLDER FILE [--only LIST] [--rivals LIST] [--seconds N] [--compile-seconds N]
+        [--rounds N] [--plans N] [--commit C]
 
 Method: every contender is captured into CUDA graphs, so that no host time counts. Random normal data, operand sets rotated beyond
 L2, all contenders of a case in turn, then in reverse order. Steady state: 0.1 s of the contender itself, 0.37 s where power is
-the limit, then four windows of 25 ms, each between two readings of every SM's clock; there a second of the first contender goes
+the limit, then three windows of 25 ms, each between two readings of every SM's clock; there a second of the first contender goes
 before all, since a device that has rested is cooler. Short run: four calls, or 0.1 ms of shorter
 ones, after a rest of 20 ms, L2 full of something else. Medians of all. With the first case of a part goes a second instance of
 ours, as the rival `itself`: its ratio is the noise. ratio = rival's time / ours. The file is written after every case; what it
@@ -17,11 +18,11 @@ from __future__ import annotations
 import json
 import statistics
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import graphs
+import inductor
 import torch
 from device import Contender, Device, Failed, capture, compare
 from session import Session, parser
@@ -50,17 +51,15 @@ def cases(only: str) -> Iterator[tuple[str, graphs.Case]]:
 
 
 def in_order(all_: list[tuple[str, graphs.Case]], rivals: list[str]) -> Iterator[tuple[str, graphs.Case, list[str]]]:
-    """What matters most first, and torch.compile last, which takes many seconds a case."""
-    of = {"products": ("itself", "cublaslt", "eager", "triton"), "flavors": ("itself", "plain", "eager")}
+    """What matters most first."""
+    of = {"products": ("itself", "cublaslt", "eager", "triton"), "flavors": ("itself", "plain", "eager", "torch.compile")}
     parts = [[i for i in all_ if i[0] == "products" and i[1].type == "bf16"], [i for i in all_ if i[0] == "flavors"]]
     parts.append([i for i in all_ if i not in parts[0] and i not in parts[1]])
     for part in parts:
         for i, (suite, case) in enumerate(part):
             of_part = [r for r in rivals if r != "itself" or i == 0]
-            yield suite, case, [r for r in of_part if r in of[suite] and (r != "triton" or case.type in ("bf16", "fp16"))]
-    if "torch.compile" in rivals:
-        for suite, case in parts[1] + parts[0]:
-            yield suite, case, ["torch.compile"]
+            # The other types beside cuBLASLt alone: the time is for the rest.
+            yield suite, case, [r for r in of_part if r in of[suite] and (case.type == "bf16" or r in ("itself", "cublaslt"))]
 
 
 class Operands:
@@ -190,15 +189,10 @@ def contenders_of(
     if "torch.compile" in rivals:
 
         def compiled_contender() -> Contender:
-            torch._dynamo.reset()
-            before = time.monotonic()
-            fast = torch.compile(case.eager, mode="max-autotune-no-cudagraphs", dynamic=False)
             with torch.cuda.stream(device.stream):
-                for i in range(2):
-                    fast(*inputs[i])
+                call = inductor.compiled(case, inputs)
             device.stream.synchronize()
-            print(f"  torch.compile: {time.monotonic() - before:.1f} s", flush=True)
-            return Contender("torch.compile", lambda i: fast(*inputs[i]))
+            return Contender("torch.compile", call)
 
         add("torch.compile", compiled_contender)
     return all_
@@ -253,6 +247,8 @@ def main() -> int:
     arguments = parser(__doc__ or "")
     arguments.add_argument("--only", default="", help="cases with one of these in `products TYPE MxNxK` or `flavors MxNxK NAME`")
     arguments.add_argument("--rivals", default="itself,cublaslt,plain,eager,triton,torch.compile", type=lambda s: s.split(","))
+    help_ = "for torch.compile to get ready, at most; 0: each in its turn"
+    arguments.add_argument("--compile-seconds", type=float, default=1e9, help=help_)
     options = arguments.parse_args()
     session = Session("measure", options)
     device, done = session.device, session.done()
@@ -262,6 +258,11 @@ def main() -> int:
         if any((suite, case.name, r) not in done for r in rivals)
     ]
     session.compile_ahead({case.graph for _, case, _ in todo})
+    wanted = [case for _, case, rivals in todo if "torch.compile" in rivals]
+    if wanted and options.compile_seconds > 0:
+        ready = inductor.ahead(wanted, min(options.compile_seconds, options.seconds / 2))
+        todo = [(s, c, [r for r in rivals if r != "torch.compile" or c.name in ready]) for s, c, rivals in todo]
+        print(f"torch.compile had {len(ready)} of {len(wanted)} ready after {session.seconds():.1f} s", flush=True)
 
     def measured(suite: str, case: graphs.Case, rivals: list[str]) -> list[dict]:
         ours, about = device.plan(case.graph)
