@@ -207,5 +207,41 @@ TEST_F(Sm90FieldCases, A44_ManyThreadsOnePlan) {
   EXPECT_EQ(wrong, 0);
 }
 
+// What does not hold is 0, and its negation −0: bits of 0x8000, by a comparison and by a boolean that is read again.
+TEST_F(Sm90FieldCases, ANegatedTruthKeepsTheSignOfZero) {
+  constexpr std::int64_t kM = 72, kN = 40, kK = 16;
+  support::DeviceBuffer a(*driver_, kM * kK * 2, 0), b(*driver_, kN * kK * 2, 0), compared(*driver_, kM * kN * 2, 0xFF),
+      stored(*driver_, kM * kN * 2, 0xFF);
+  std::vector<std::uint16_t> va, vb, want_compared, want_stored;
+  for (std::int64_t i = 0; i < kM * kK; ++i) va.push_back(bf16(small(i)));
+  for (std::int64_t i = 0; i < kN * kK; ++i) vb.push_back(bf16(small(i + 13)));
+  a.upload(va.data());
+  b.upload(vb.data());
+  for (std::int64_t m = 0; m < kM; ++m)
+    for (std::int64_t n = 0; n < kN; ++n) {
+      int sum = 0;
+      for (std::int64_t k = 0; k < kK; ++k) sum += small(m * kK + k) * small(n * kK + k + 13);
+      want_compared.push_back(sum > 0 ? bf16(-1) : 0x8000);
+      want_stored.push_back(sum != 0 ? bf16(-1) : 0x8000);
+    }
+  Graph g({.io_data_type = DataType::bf16});
+  const Tensor ta = g.tensor({.name = "a", .dim = {kM, kK}, .stride = {kK, 1}});
+  const Tensor tb = g.tensor({.name = "b", .dim = {kK, kN}, .stride = {1, kK}});
+  const Tensor c = g.matmul(ta, tb).set_data_type(DataType::fp32);
+  using enum PointwiseMode;
+  const Tensor positive = g.pointwise(cmp_gt, {c, g.pointwise(sub, {c, c})});
+  g.pointwise(neg, {positive}).set_output(true);
+  const Tensor nonzero = g.pointwise(identity, {c}).set_data_type(DataType::boolean);
+  g.pointwise(neg, {nonzero}).set_output(true);
+  const PlanList plans = plans_of(g);
+  for (std::size_t i = 0; i < plans.size(); i += 3) {
+    const CompiledPlan plan = plans.compile(i);
+    ASSERT_TRUE(plan.execute(std::vector<void*>{a.data(), b.data(), compared.data(), stored.data()}).ok());
+    settle();
+    EXPECT_EQ(std::memcmp(compared.download().data(), want_compared.data(), want_compared.size() * 2), 0) << plan.name();
+    EXPECT_EQ(std::memcmp(stored.download().data(), want_stored.data(), want_stored.size() * 2), 0) << plan.name();
+  }
+}
+
 }  // namespace
 }  // namespace verglas

@@ -68,15 +68,15 @@ std::string float_expression(PointwiseMode mode, const PointwiseParameters& p) {
     case swish: return fmt::format("swish(x, {})", beta);
     case softplus: return fmt::format("softplus(x, {})", beta);
     case tanh: return "tanhf(x)";
-    case cmp_eq: return "(x == y ? 1.0f : 0.0f)";
-    case cmp_neq: return "(x != y ? 1.0f : 0.0f)";
-    case cmp_gt: return "(x > y ? 1.0f : 0.0f)";
-    case cmp_ge: return "(x >= y ? 1.0f : 0.0f)";
-    case cmp_lt: return "(x < y ? 1.0f : 0.0f)";
-    case cmp_le: return "(x <= y ? 1.0f : 0.0f)";
-    case logical_and: return "(x != 0.0f && y != 0.0f ? 1.0f : 0.0f)";
-    case logical_or: return "(x != 0.0f || y != 0.0f ? 1.0f : 0.0f)";
-    case logical_not: return "(x == 0.0f ? 1.0f : 0.0f)";
+    case cmp_eq: return "truth(x == y)";
+    case cmp_neq: return "truth(x != y)";
+    case cmp_gt: return "truth(x > y)";
+    case cmp_ge: return "truth(x >= y)";
+    case cmp_lt: return "truth(x < y)";
+    case cmp_le: return "truth(x <= y)";
+    case logical_and: return "truth(x != 0.0f && y != 0.0f)";
+    case logical_or: return "truth(x != 0.0f || y != 0.0f)";
+    case logical_not: return "truth(x == 0.0f)";
     case binary_select: return "(z != 0.0f ? x : y)";
     case gen_index:
       return p.axis == 0   ? "static_cast<float>(at.batch)"

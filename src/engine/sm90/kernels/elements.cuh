@@ -56,9 +56,9 @@ struct U8 : Byte<U8> {
   }
 };
 struct Bool : Byte<Bool> {
-  VG_DEVICE static float value(uint32 bits) { return bits != 0 ? 1.0f : 0.0f; }
-  VG_DEVICE static float round(int i) { return i != 0 ? 1.0f : 0.0f; }
-  VG_DEVICE static float round(float f) { return f != 0.0f ? 1.0f : 0.0f; }
+  VG_DEVICE static float value(uint32 bits) { return truth(bits != 0); }
+  VG_DEVICE static float round(int i) { return truth(i != 0); }
+  VG_DEVICE static float round(float f) { return truth(f != 0.0f); }
   VG_DEVICE static uint16 pack(float x, float y) { return two_bytes(x != 0.0f, y != 0.0f); }
 };
 struct E4m3 : Byte<E4m3> {

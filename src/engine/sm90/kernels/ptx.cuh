@@ -267,6 +267,15 @@ VG_DEVICE float reciprocal(float x) {
 }
 /// a · b + c, rounded once.
 VG_DEVICE float multiply_add(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+// 1 or 0. The assembler takes a choice between the constants -1 and -0 for an integer that is converted, which has no -0: hidden
+// from it, the choice is one instruction and a negation the next.
+VG_DEVICE float truth(bool holds) {
+  float r;
+  asm("{\n  .reg .pred p;\n  setp.ne.s32 p, %1, 0;\n  selp.f32 %0, 0f3F800000, 0f00000000, p;\n}"
+      : "=f"(r)
+      : "r"(static_cast<int>(holds)));
+  return r;
+}
 VG_DEVICE float root_approx(float x) {
   float r;
   asm("sqrt.approx.f32 %0, %1;" : "=f"(r) : "f"(x));
