@@ -41,6 +41,9 @@ std::string constants_text(const KernelConfig& c) {
   add("int", "A_PIECE", piece_bytes(c.a_path));
   add("int", "B_PIECE", piece_bytes(c.b_path));
   add("int", "D_PIECE", piece_bytes(c.d_path));
+  // K is split where few tiles share the long operand, or none do: the rows of a narrow tile, the columns of others.
+  add("bool", "A_ONCE", c.split > 1 && c.block_n <= 32);
+  add("bool", "B_ONCE", c.split > 1 && c.block_n > 32);
   add("bool", "A_TURNED", c.a_turned);
   add("bool", "B_TURNED", c.b_turned);
   add("bool", "PROMOTED", c.promoted);

@@ -8,12 +8,19 @@ namespace vg {
 
 /// One operand's part of a stage by the copy engine. K-major: one box of 128 bytes of K by all rows; MN-major: a box of
 /// 64 elements by BLOCK_K rows of k for each 64 lines.
-template <class C, int LINES, bool K_MAJOR>
+template <int LINES, bool K_MAJOR, bool ONCE>
 VG_DEVICE void load_by_map(uint32 to, const TensorMap* map, uint32 barrier, int mn, int k, int batch) {
+  const auto load = [&](uint32 at, int x, int y) {
+    if constexpr (ONCE) {
+      tma_load_once(at, map, barrier, x, y, batch);
+    } else {
+      tma_load(at, map, barrier, x, y, batch);
+    }
+  };
   if constexpr (K_MAJOR) {
-    tma_load(to, map, barrier, k, mn, batch);
+    load(to, k, mn);
   } else {
-    for (int block = 0; block < LINES / 64; ++block) tma_load(to + block * 64 * 128, map, barrier, mn + 64 * block, k, batch);
+    for (int block = 0; block < LINES / 64; ++block) load(to + block * 64 * 128, mn + 64 * block, k);
   }
 }
 
@@ -225,12 +232,12 @@ VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint8* m
             for (int block = 0; block < blocks; ++block)
               tma_load(to + block * 64 * L::LINE, &p.a[i], full, k, m + 64 * block, batch);
           } else {
-            load_by_map<C, L::A_LINES, C::A_K_MAJOR>(to, &p.a[i], full, m, k, batch);
+            load_by_map<L::A_LINES, C::A_K_MAJOR, C::A_ONCE>(to, &p.a[i], full, m, k, batch);
           }
         }
         for (int i = 0; i < (L::B_COPIED ? 0 : C::B_COUNT); ++i)
-          load_by_map<C, L::B_LINES, C::B_K_MAJOR>(b + i * L::B_BYTES, weights.map(i), full, n, k,
-                                                   tile.b_batch * p.b_batch_step[i]);
+          load_by_map<L::B_LINES, C::B_K_MAJOR, C::B_ONCE>(b + i * L::B_BYTES, weights.map(i), full, n, k,
+                                                           tile.b_batch * p.b_batch_step[i]);
         if (k_block == 0) weights.prepare(t + step, step);
       }
       if constexpr (L::ANY_COPIED || C::SCALED) {

@@ -112,6 +112,15 @@ VG_DEVICE void tma_load(uint32 to, const TensorMap* map, uint32 barrier, int x, 
       "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z)
       : "memory");
 }
+/// Of what is read once: its lines are the first to leave the L2.
+VG_DEVICE void tma_load_once(uint32 to, const TensorMap* map, uint32 barrier, int x, int y, int z) {
+  asm volatile(
+      "{\n.reg .b64 policy;\ncreatepolicy.fractional.L2::evict_first.b64 policy, 1.0;\n"
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%3, %4, %5}], "
+      "[%2], policy;\n}" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z)
+      : "memory");
+}
 /// What lies outside the tensor is not written.
 VG_DEVICE void tma_store(const TensorMap* map, uint32 from, int x, int y, int z) {
   asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map), "r"(from),
