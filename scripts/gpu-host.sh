@@ -14,7 +14,7 @@
 # shellcheck disable=SC2317 # stages are called by name
 set -euo pipefail
 cd "$(dirname "$0")/.."
-declare -A limit=([build]=120 [pack]=60 [test]=75 [python]=90 [bench]=45 [kernels]=200 [sanitize]=85 [probe]=150)
+declare -A limit=([build]=120 [pack]=60 [test]=180 [python]=150 [bench]=75 [kernels]=200 [sanitize]=180 [probe]=150)
 python=${VERGLAS_PYTHON:-python3}
 build=${VERGLAS_BUILD:-build/gpu}
 logs=build/gpu-host
