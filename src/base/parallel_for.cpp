@@ -102,8 +102,8 @@ class Pool {
         std::unique_lock lock(mutex_);
         wake_.wait(lock, [&] { return job_.load(std::memory_order_acquire) != seen; });
       }
-      if (stop.stop_requested()) return;
       seen = job_.load(std::memory_order_acquire);
+      if (stop.stop_requested()) return;  // asked after: a number read later could be that of the stop, slept upon for ever
       if ((gate_.fetch_add(1, std::memory_order_acquire) & kOpen) != 0) work(*body_, worker);
       gate_.fetch_sub(1, std::memory_order_release);
     }
