@@ -3,8 +3,6 @@
 #include <sys/stat.h>
 
 #include <cerrno>
-#include <cstdio>
-#include <memory>
 #include <system_error>
 
 #include "base/rules.hpp"
@@ -12,31 +10,34 @@
 namespace verglas {
 namespace {
 
-struct Close {
-  void operator()(std::FILE* f) const noexcept { std::fclose(f); }
-};
-using File = std::unique_ptr<std::FILE, Close>;
-
 std::string who(const std::string& path) { return "file '" + path + "'"; }
 
 }  // namespace
 
-std::string read_file(const std::string& path, std::int64_t limit) {
-  const File file(std::fopen(path.c_str(), "rb"));
-  if (!file) throw broken(Rule::file_open, who(path), system_words(errno), "a file that can be read");
+OpenFile open_ordinary(const std::string& path, const std::string& who, std::int64_t& bytes) {
   struct stat s{};
-  if (fstat(fileno(file.get()), &s) != 0 || !S_ISREG(s.st_mode))
-    throw broken(Rule::file_open, who(path), "something that is no ordinary file", "an ordinary file");
-  if (s.st_size > limit)
-    throw broken(Rule::file_limit, who(path), std::to_string(s.st_size) + " bytes", std::to_string(limit) + " at most");
-  std::string content(static_cast<std::size_t>(s.st_size), '\0');
+  if (stat(path.c_str(), &s) == 0 && !S_ISREG(s.st_mode))
+    throw broken(Rule::file_open, who, "something that is no ordinary file", "an ordinary file");
+  OpenFile file(std::fopen(path.c_str(), "rb"));
+  if (!file || fstat(fileno(file.get()), &s) != 0)
+    throw broken(Rule::file_open, who, system_words(errno), "a file that can be read");
+  bytes = s.st_size;
+  return file;
+}
+
+std::string read_file(const std::string& path, std::int64_t limit) {
+  std::int64_t bytes = 0;
+  const OpenFile file = open_ordinary(path, who(path), bytes);
+  if (bytes > limit)
+    throw broken(Rule::file_limit, who(path), std::to_string(bytes) + " bytes", std::to_string(limit) + " at most");
+  std::string content(static_cast<std::size_t>(bytes), '\0');
   if (std::fread(content.data(), 1, content.size(), file.get()) != content.size())
     throw broken(Rule::file_open, who(path), "a read that stopped early", std::to_string(content.size()) + " bytes");
   return content;
 }
 
 void write_file(const std::string& path, std::string_view content) {
-  File file(std::fopen(path.c_str(), "wb"));
+  OpenFile file(std::fopen(path.c_str(), "wb"));
   if (!file) throw broken(Rule::file_write, who(path), system_words(errno), "a file that can be written");
   const bool written = std::fwrite(content.data(), 1, content.size(), file.get()) == content.size();
   const int why = errno;

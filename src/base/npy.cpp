@@ -2,13 +2,9 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/stat.h>
 
 #include <array>
-#include <cerrno>
-#include <cstdio>
 #include <limits>
-#include <memory>
 
 #include "base/file.hpp"
 #include "base/rules.hpp"
@@ -148,10 +144,6 @@ class Dictionary {
   bool seen_[3] = {false, false, false};
 };
 
-struct Close {
-  void operator()(std::FILE* f) const noexcept { std::fclose(f); }
-};
-
 std::string who(const std::string& name) { return "array '" + name + "'"; }
 
 }  // namespace
@@ -200,15 +192,12 @@ NpyHeader parse_npy_header(std::string_view first, const std::string& name) {
 }
 
 NpyArray read_npy(const std::string& path) {
-  const std::unique_ptr<std::FILE, Close> file(std::fopen(path.c_str(), "rb"));
-  if (!file) throw broken(Rule::file_open, who(path), system_words(errno), "a file that can be read");
-  struct stat s{};
-  if (fstat(fileno(file.get()), &s) != 0 || !S_ISREG(s.st_mode))
-    throw broken(Rule::file_open, who(path), "something that is no ordinary file", "an ordinary file");
+  std::int64_t bytes = 0;
+  const OpenFile file = open_ordinary(path, who(path), bytes);
   std::string first(kMaxNpyHeader, '\0');
   first.resize(std::fread(first.data(), 1, first.size(), file.get()));
   NpyHeader h = parse_npy_header(first, path);
-  const std::int64_t there = s.st_size - static_cast<std::int64_t>(h.data_offset);
+  const std::int64_t there = bytes - static_cast<std::int64_t>(h.data_offset);
   if (there != h.data_bytes)
     throw broken(Rule::file_npy_size, who(path), fmt::format("{} bytes of elements", there),
                  fmt::format("{} for shape ({}) of {}", h.data_bytes, fmt::join(h.dim, ", "), name_of(h.dtype)));

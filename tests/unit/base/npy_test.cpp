@@ -1,6 +1,8 @@
 #include "base/npy.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cstring>
 #include <filesystem>
@@ -138,6 +140,14 @@ TEST_F(Npy, RefusesWhatIsNoFile) {
   } catch (const Error& e) {
     EXPECT_EQ(e.rule(), "file.write");
   }
+}
+
+TEST_F(Npy, ANamedPipeIsRefusedWithoutWaitingForAWriter) {
+  const std::string pipe = path("pipe");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const std::string want = "': got something that is no ordinary file, wanted an ordinary file";
+  EXPECT_THAT([&] { read_npy(pipe); }, testing::ThrowsMessage<Error>("io_failed [file.open] array '" + pipe + want));
+  EXPECT_THAT([&] { read_file(pipe, 1000); }, testing::ThrowsMessage<Error>("io_failed [file.open] file '" + pipe + want));
 }
 
 }  // namespace
