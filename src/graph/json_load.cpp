@@ -329,9 +329,10 @@ void read_op(const Object& o, NodeData& n) {
   } else {
     const auto mode = pointwise_from_name(op);
     if (!mode)
-      throw broken(
-          Rule::file_word, who(o.at("op")), shown(o.need("op")),
-          "matmul, reduction, moe_grouped_matmul, block_scale_dequantize, block_scale_quantize, take_runs or a pointwise mode");
+      throw broken(Rule::file_word, who(o.at("op")), shown(o.need("op")),
+                   "matmul, moe_grouped_matmul, moe_grouped_matmul_bwd, reduction, block_scale_dequantize, block_scale_quantize, "
+                   "take_runs "
+                   "or a pointwise mode");
     n.pointwise = *mode;
     o.allow(node_keys({"lower_clip", "upper_clip", "negative_slope", "alpha", "beta", "axis"}));
     PointwiseParameters& q = n.parameters;

@@ -98,7 +98,9 @@ std::shared_ptr<PlanState> make_plans(Result<chain::FusionChain> analysed, const
 namespace {
 const plan::Entry& entry_at(const std::shared_ptr<plan::PlanState>& s, std::size_t i) {
   const std::size_t count = s ? s->entries.size() : 0;
-  if (i >= count) throw broken(Rule::plan_index, "plan", "index " + std::to_string(i), "0 to " + std::to_string(count) + " − 1");
+  if (i >= count)
+    throw broken(Rule::plan_index, "plan", "index " + std::to_string(i),
+                 count ? "0 to " + std::to_string(count - 1) : "no index: the list is empty");
   return s->entries[i];
 }
 }  // namespace

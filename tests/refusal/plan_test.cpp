@@ -23,7 +23,7 @@ REFUSES(plan_index) {
   const std::size_t n = plans.size();
   ASSERT_GT(n, 0U);
   EXPECT_EQ(said([&] { plans.select_plan(n); }),
-            "invalid_graph [plan.index] plan: got index " + std::to_string(n) + ", wanted 0 to " + std::to_string(n) + " − 1");
+            "invalid_graph [plan.index] plan: got index " + std::to_string(n) + ", wanted 0 to " + std::to_string(n - 1));
   EXPECT_EQ(said([&] { plans.select_plan(n - 1); }), "");
 }
 
