@@ -153,7 +153,8 @@ void check_reduction(const NodeData& n, const GraphData& g) {
   }
   if (!legal || !reduces)
     throw broken(Rule::graph_reduction_dim, who(n), "output extents " + text_of(out.dim) + " for input " + text_of(in.dim),
-                 "each 1 or the full one, and a reduced axis");
+                 std::string("each 1 or the full one, and a reduced axis") +
+                     (in.grouped_by < 0 ? "" : "; with group_offset a result for each group"));
 }
 
 /// Half of the columns.
@@ -258,6 +259,14 @@ int arity_of(const NodeData& n) {
   return verglas::arity_of(n.pointwise);
 }
 
+/// How many, and of a grouped product which: what its mode asks for is easily forgotten.
+std::string operands_of(const NodeData& n) {
+  const std::string count = std::to_string(arity_of(n));
+  if (n.kind != NodeKind::moe_grouped_matmul) return count;
+  return count + ": token, weight, first_token_offset" + (n.moe_mode == MoeMode::none ? "" : ", token_index") +
+         (n.moe_mode == MoeMode::scatter ? ", token_ks" : "");
+}
+
 void check_links(const GraphData& g) {
   std::unordered_map<std::int64_t, const TensorData*> by_uid;
   for (const TensorData& t : g.tensors) {
@@ -271,7 +280,7 @@ void check_links(const GraphData& g) {
     const NodeData& n = g.nodes[i];
     const auto arity = static_cast<std::size_t>(arity_of(n));
     if (n.inputs.size() != arity)
-      throw broken(Rule::graph_arity, who(n), std::to_string(n.inputs.size()) + " operands", std::to_string(arity));
+      throw broken(Rule::graph_arity, who(n), std::to_string(n.inputs.size()) + " operands", operands_of(n));
     for (const int result : {n.output, n.scale}) {
       if (result < 0) continue;
       const auto out = static_cast<std::size_t>(result);

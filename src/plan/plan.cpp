@@ -234,7 +234,8 @@ void CompiledPlan::run(std::span<const TensorView> buffers, Stream stream, Works
 
 void CompiledPlan::check() const {
   if (const std::uint32_t faults = state_->compiled.launcher->take_data_faults(); faults != 0)
-    throw broken(Rule::call_data, "call", recipe::text_of_faults(faults), "data that fit");
+    throw broken(Rule::call_data, recipe::operands_of_faults(*state_->chain, faults), recipe::text_of_faults(faults),
+                 "data that fit");
 }
 
 WorkspaceSize CompiledPlan::workspace() const noexcept { return state_->compiled.recipe.workspace; }

@@ -63,6 +63,20 @@ std::string text_of_faults(std::uint32_t faults) {
   return s;
 }
 
+std::string operands_of_faults(const chain::FusionChain& chain, std::uint32_t faults) {
+  std::string s;
+  const auto say = [&](DataFault bit, int role) {
+    if ((faults & bit) != 0 && role >= 0)
+      s += (s.empty() ? "" : " and ") + label_of(chain, chain.roles[static_cast<std::size_t>(role)]);
+  };
+  say(kFaultOffsets, chain.grouping.offset_role);
+  say(kFaultTokenIndex, chain.grouping.index_role);
+  say(kFaultTokenSlot, chain.grouping.slot_role);
+  for (const chain::MatrixInput& in : chain.inputs)
+    if (chain.roles[static_cast<std::size_t>(in.role)].kind != RoleKind::a) say(kFaultNullWeights, in.role);
+  return s.empty() ? "call" : s;
+}
+
 namespace {
 
 /// Whose fault a check would be: an operand with all its roles, or one role, or the call.
@@ -142,7 +156,9 @@ Error explain(const Recipe& recipe, const chain::FusionChain& chain, const Launc
   });
   if (failed < 0) return broken(Rule::internal, "a refused call passes every check now: its buffers changed in between");
   const Check& c = recipe.checks[static_cast<std::size_t>(failed)];
-  return broken(c.rule, subject_of(recipe, chain, c), std::move(said.got), std::move(said.want));
+  const std::string subject =
+      c.kind == CheckKind::data ? operands_of_faults(chain, launcher.data_faults()) : subject_of(recipe, chain, c);
+  return broken(c.rule, subject, std::move(said.got), std::move(said.want));
 }
 
 std::string print_checks(const Recipe& recipe, const chain::FusionChain& chain) {

@@ -115,8 +115,9 @@ enum DataFault : std::uint32_t {
   kFaultTokenSlot = 4,    ///< a slot outside top_k
   kFaultNullWeights = 8,  ///< a null address for the weights of a group that has rows
 };
-/// In words.
+/// In words, and the operands that hold them.
 std::string text_of_faults(std::uint32_t faults);
+std::string operands_of_faults(const chain::FusionChain& chain, std::uint32_t faults);
 
 /// Extents of the tiles that a launch is divided into; 0 where nothing counts them.
 struct Tiles {

@@ -1,6 +1,7 @@
 """Grouped products (mixture of experts) in NumPy's terms, against float64."""
 
 import itertools
+import re
 
 import ml_dtypes
 import numpy as np
@@ -193,3 +194,67 @@ def test_a_graph_file_holds_all_of_it():
     assert verglas.Graph.from_json(text).to_json() == text
     for word in ('"by_pointers": true', '"mode": "scatter"', '"top_k": 3', '"offsets": "end"', '"zero_fill": true'):
         assert word in text
+
+
+def test_alphas_biases_and_probabilities_beside_reductions_of_groups():
+    """GeGLU of two products; numbers of each group and of each row; the largest and the sums of groups, the mean of all rows."""
+    rng = np.random.default_rng(11)
+    rows, experts, k, n = 57, 5, 16, 32
+    first = np.array([0, 0, 20, 21, 57], np.int32)
+    given = {"x": (1, rows, k), "up": (experts, k, n), "gate": (experts, k, n), "bias": (experts, 1, n), "alpha": (experts, 1, 1)}
+    given["p"] = (1, rows, 1)
+    value = {name: rng.normal(size=dim).astype(np.float32) for name, dim in given.items()}
+    graph = verglas.Graph(io_data_type="float32")
+    t = {name: declare(graph, name, a) for name, a in value.items()}
+    o = declare(graph, "o", first)
+
+    def branch(name):
+        return graph.add(graph.mul(graph.moe_grouped_matmul(t["x"], t[name], o), t["alpha"]), t["bias"])
+
+    y = graph.mul(graph.mul(graph.gelu_approx_tanh(branch("gate")), branch("up")), t["p"]).set_output(True)
+    most = graph.reduction(y, verglas.reduction_mode.AMAX, group_offset=o).set_dim([experts, 1, 1]).set_output(True)
+    sums = graph.reduction(y, verglas.reduction_mode.ADD, group_offset=o).set_dim([experts, 1, n]).set_output(True)
+    mean = graph.reduction(y, verglas.reduction_mode.AVG).set_dim([1, 1, 1]).set_output(True)
+    graph.build()
+    out = {h: np.full(d, np.nan, np.float32) for h, d in ((y, (1, rows, n)), (most, (experts, 1, 1)), (sums, (experts, 1, n)))}
+    out[mean] = np.full((1, 1, 1), np.nan, np.float32)
+    graph.execute({**{t[name]: a for name, a in value.items()}, o: first, **out})
+    graph.check()
+
+    group = owners(first, rows)
+    alpha, bias = value["alpha"][group, 0], value["bias"][group, 0]
+    u, v = (multiplied(value["x"][0], value[name], group) * alpha + bias for name in ("gate", "up"))
+    want = 0.5 * u * (1 + np.tanh(np.sqrt(2 / np.pi) * (u + 0.044715 * u**3))) * v * value["p"][0]
+    np.testing.assert_allclose(out[y][0], want, rtol=1e-4, atol=1e-4)
+    for e in range(experts):
+        own = out[y][0][group == e].astype(np.float64)
+        assert out[most][e, 0, 0] == np.abs(own).max(initial=0)
+        np.testing.assert_allclose(out[sums][e, 0], own.sum(axis=0), rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(out[mean], out[y].astype(np.float64).mean(), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "found,named",
+    [
+        ({"o": [3, 1]}, "group_offset 'o': got offsets that fall or leave the rows"),
+        ({"i": [0, 1, 2, 6, 5, 4]}, "token_index 'i': got token indices outside the tokens"),
+        ({"s": [0, 0, 0, 0, 2, 0]}, "token_ks 's': got slots outside top_k"),
+        ({"o": [3, 1], "s": [0, 0, 0, 0, 2, 0]}, "group_offset 'o' and token_ks 's': got offsets"),
+    ],
+)
+def test_data_that_do_not_fit_are_told_by_operand(found, named):
+    data = {"o": [0, 3], "i": [0, 1, 2, 3, 4, 5], "s": [0] * 6} | found
+    token, weight = integers((1, 6, 4), 1), integers((2, 4, 3), 2)
+    graph = verglas.Graph(io_data_type="float32")
+    t, w, o = declare(graph, "t", token), declare(graph, "w", weight), declare(graph, "o", np.array(data["o"], np.int32))
+    i, s = (graph.tensor(name=name, dim=[1, 6, 1], stride=[6, 1, 1], data_type="int32") for name in "is")
+    y = graph.moe_grouped_matmul(t, w, o, i, s, mode=MODE.SCATTER, top_k=1).set_output(True)
+    graph.build()
+    lists = [np.array(data[name], np.int32) for name in "ois"]
+    pack = {t: token, w: weight, o: lists[0], i: lists[1], s: lists[2], y: np.empty((1, 6, 3), np.float32)}
+    graph.execute(pack)
+    with pytest.raises(verglas.InvalidCallError, match=r"call\.data\] .* in a call before this one"):
+        graph.execute(pack)
+    with pytest.raises(verglas.InvalidCallError, match=re.escape("[call.data] " + named)):
+        graph.check()
+    graph.check()

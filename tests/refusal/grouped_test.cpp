@@ -105,7 +105,8 @@ TEST(Refuses, GroupedProductsByOlderRules) {
               const Tensor t = m.input("t", m.token), w = m.input("w", m.weight), o = m.input("o", m.offsets, DataType::int32);
               m.g.moe_grouped_matmul(t, w, o, {.name = "moe", .mode = MoeMode::gather});
             }),
-            "invalid_graph [graph.arity] moe_grouped_matmul 'moe': got 3 operands, wanted 4");
+            "invalid_graph [graph.arity] moe_grouped_matmul 'moe': got 3 operands, wanted 4: token, weight, "
+            "first_token_offset, token_index");
 }
 
 REFUSES(graph_group_offset) {
@@ -122,6 +123,11 @@ REFUSES(graph_group_offset) {
   EXPECT_EQ(with({3, 1, 1}, false),
             "invalid_graph [graph.group_offset] reduction 'r': got output extents (3, 1, 1), wanted (4, 1, 1) or (4, 1, 6)");
   EXPECT_EQ(with({4, 1, 1}, false), "");
+  EXPECT_EQ(
+      validated(
+          [](Moe& m) { m.g.reduction(m.product(), ReductionMode::amax, {.name = "r"}).set_dim({4, 1, 1}).set_output(true); }),
+      "invalid_graph [graph.reduction_dim] reduction 'r': got output extents (4, 1, 1) for input (1, 12, 6), wanted each 1 or "
+      "the full one, and a reduced axis; with group_offset a result for each group");
   EXPECT_EQ(with({4, 1, 6}, false), "");
 }
 
@@ -302,12 +308,12 @@ REFUSES(call_data) {
   const Status status = plan.execute(views);
   EXPECT_EQ(
       plan.explain(status, views).what(),
-      std::string("invalid_call [call.data] call: got offsets that fall or leave the rows in a call before this one, wanted "
-                  "data that fit: check() reads and forgets this"));
+      std::string("invalid_call [call.data] group_offset 'o': got offsets that fall or leave the rows in a call before this one, "
+                  "wanted data that fit: check() reads and forgets this"));
   EXPECT_EQ(y, std::vector<float>(72, -7.0F)) << "a refused call wrote";
   EXPECT_FALSE(bound().ok());
   EXPECT_EQ(said([&] { plan.check(); }),
-            "invalid_call [call.data] call: got offsets that fall or leave the rows, wanted data that fit");
+            "invalid_call [call.data] group_offset 'o': got offsets that fall or leave the rows, wanted data that fit");
   EXPECT_EQ(said([&] { plan.check(); }), "");
   EXPECT_TRUE(bound().ok());
   EXPECT_TRUE(plan.execute(views).ok());
