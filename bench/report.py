@@ -189,6 +189,29 @@ def kernels_of(result: dict, part: str) -> str:
     return "\n".join([*lines, "", where_of(result)])
 
 
+def grouped_of(result: dict) -> str:
+    """Grouped products beside their rivals. At most: torch's time ÷ that in which a kernel reads as many bytes as a call
+    moves, where that is most of our time."""
+    rivals = {"torch": "torch", "triton": "Triton", "loop of torch.mm": "loop of cuBLASLt", "balanced": "balanced"}
+    rivals |= {"dense": "dense", "bf16": "our bf16"}
+    columns = [(regime, rival) for rival in rivals for regime in ("steady", "short") if regime == "steady" or rival == "torch"]
+    heads = [f"{rivals[rival]} ÷ ours{', short run' if regime == 'short' else ''}" for regime, rival in columns]
+    lines = [f"| {' | '.join(['case', 'µs', 'TB/s', *heads, 'at most', 'kernel'])} |"]
+    lines.append("|---|" + "--:|" * (3 + len(heads)) + "---|")
+    cases: dict[str, dict[tuple[str, str], dict]] = {}
+    for r in result["records"]:
+        rival = "torch" if r["rival"].startswith("torch.") else r["rival"]
+        cases.setdefault(r["case"], {})[r["suite"].split(".")[1], rival] = r
+    for name, records in cases.items():
+        ours = next(r for (regime, _), r in records.items() if regime == "steady")
+        cells = [name, f"{ours['ours_us']:.0f}", f"{ours['tb_s']:.1f}" if "tb_s" in ours else ""]
+        cells += [f"**{records[c]['ratio']:.2f}**" if c in records else "" for c in columns]
+        read, torch = (records.get(("steady", rival)) for rival in ("read", "torch"))
+        cells.append(f"{torch['rival_us'] / read['rival_us']:.2f}" if read and torch and read["ratio"] > 0.75 else "")
+        lines.append(f"| {' | '.join([*cells, tile_of(ours['plan'])])} |")
+    return "\n".join([*lines, "", where_of(result)])
+
+
 def where_of(result: dict) -> str:
     there = f"{result['device']}, driver {result['driver']}, NVRTC {result['nvrtc']}, cuBLASLt {result['cublaslt']}"
     return f"`{result['command']}` ({there}, torch {result['torch']}; commit {result['commit']})"
@@ -239,7 +262,7 @@ def block_of(name: str, part: str | None) -> str:
         return f"*Not measured yet: there is no bench/results/{name}.json.*"
     result = json.loads(path.read_text(encoding="utf-8"))
     if part:
-        return open_of(result) if part == "open" else kernels_of(result, part)
+        return open_of(result) if part == "open" else grouped_of(result) if part == "grouped" else kernels_of(result, part)
     if "runs" in result:
         return host_of(result)
     if "host_us" in result:

@@ -7,7 +7,8 @@ torch.mm (cuBLASLt), in one run.
 Method as bench/gpu/measure.py: CUDA graphs, random normal data, operand sets rotated beyond L2, contenders in turn and in
 reverse; steady state and short runs. The groups end where int32 numbers in device memory say so; only the loop knows them on the
 host, and it skips the empty ones. ratio = rival's time / ours. The rival `balanced` is our own plan where all groups are alike,
-of the same work; `dense` our batch of products that a gradient of such groups is; `bf16` our product in bf16."""
+of the same work; `dense` our batch of products that a gradient of such groups is; `bf16` our product in bf16; `read` a
+kernel that reads the weights and nothing else, its time scaled to all bytes that a call moves at the least."""
 
 from __future__ import annotations
 
@@ -18,13 +19,14 @@ from dataclasses import replace
 
 import torch
 import triton_grouped
+import triton_read
 from device import Contender, Device, Failed, capture, compare
 from grouped_cases import CASES, Case, Operands
 from session import Session, parser
 
 FLOP_A_CLOCK = {"bf16": 4096, "fp8": 8192, "mxfp8": 8192}  # of an SM
 CLOSE = {"bf16": 5e-3, "fp8": 5e-3, "mxfp8": 5e-3}  # norm of the error / norm
-RIVALS = "torch,triton,loop,balanced,dense,bf16"
+RIVALS = "torch,triton,loop,balanced,dense,bf16,read"
 
 
 def loop(case: Case, o: Operands):
@@ -123,6 +125,8 @@ def contenders(device: Device, case: Case, o: Operands, plans: int, rivals: list
     if case.gradient and case.skew == "even" and "dense" in rivals:
         of_batch = [{"a": s["x"], "b": s["y"], "w": s["w"]} for s in sets]
         add("dense", lambda: plan("dense", case.dense_graph(), with_=of_batch))
+    if not case.gradient and "read" in rivals:
+        add("read", lambda: Contender("read", triton_read.launch(o.w), "of weights alone"))
     if case.kind != "bf16" and "bf16" in rivals:
         wide = replace(case, kind="bf16")
         own = Operands(device.about["l2_bytes"], wide)
@@ -144,7 +148,10 @@ def measure(device: Device, case: Case, plans: int, rounds: int, rivals: list[st
         for regime, a, b in (("steady", first.us, c.us), ("short", first.short_us, c.short_us)):
             if c is first:
                 continue
+            if c.name == "read":
+                b *= o.bytes / o.weight_bytes
             r = {"suite": f"grouped.{regime}", "case": case.name, "ours_us": a, "rival": c.name, "rival_us": b, "ratio": b / a}
+            r["tb_s"] = o.bytes / a * 1e-6
             records.append(r | {"plan": first.note, "rival_note": c.note})
     return records
 

@@ -103,7 +103,8 @@ class Operands:
     def __init__(self, l2_bytes: int, case: Case) -> None:
         self.case = case
         size = 2 if case.kind == "bf16" else 1
-        self.bytes = size * (case.rows * case.k + case.groups * case.k * case.n) + 2 * case.rows * case.n
+        self.weight_bytes = size * case.groups * case.k * case.n
+        self.bytes = size * case.rows * case.k + self.weight_bytes + 2 * case.rows * case.n
         if case.gradient:
             self.bytes = 2 * (case.rows * case.k + case.groups * case.k * case.n + case.rows * case.n)
         self.count = count = max(3, min(32, 2 * l2_bytes // self.bytes + 1))
