@@ -43,28 +43,28 @@ std::int64_t Epilogue::partial_lanes(const Tile& tile) const noexcept {
   return lanes;
 }
 
-Partial Epilogue::partial(std::size_t reduction, const Work& w, float* partials) const noexcept {
-  for (std::size_t r = 0; r < reduction; ++r) {
+void Epilogue::lay_out(const Work& w, float* lanes, Partials& partials) const noexcept {
+  for (std::size_t r = 0; r < program_.reductions.size(); ++r) {
     const ReduceOp& op = program_.reductions[r];
-    partials += (op.reduces[1] ? 1 : w.tile.m) * (op.reduces[2] ? 1 : w.tile.n);
+    partials[r] = {lanes, op.reduces[1] ? 1 : w.rows, op.reduces[2] ? 1 : w.columns};
+    lanes += (op.reduces[1] ? 1 : w.tile.m) * (op.reduces[2] ? 1 : w.tile.n);
   }
-  const ReduceOp& op = program_.reductions[reduction];
-  return {partials, op.reduces[1] ? 1 : w.rows, op.reduces[2] ? 1 : w.columns};
 }
 
-void Epilogue::begin(const Work& w, Slots& slots, float* scratch, float* partials) const noexcept {
+void Epilogue::begin(const Work& w, Slots& slots, float* scratch, const Partials& partials) const noexcept {
   for (int s = 0; s <= program_.slots; ++s) slots.home[s] = scratch + s * w.tile.n;
   for (const Op& op : program_.tile_ops) run(op, w, 0, slots, slots.home[op.out], w.columns);
-  for (std::size_t r = 0; r < program_.reductions.size(); ++r) reset(program_.reductions[r], partial(r, w, partials));
+  for (std::size_t r = 0; r < program_.reductions.size(); ++r) reset(program_.reductions[r], partials[r]);
 }
 
-void Epilogue::rows(const Work& w, const Sums* sums, Slots& slots, float* partials) const noexcept {
+void Epilogue::rows(const Work& w, std::int64_t first, std::int64_t count, const Sums* sums, Slots& slots,
+                    const Partials& partials) const noexcept {
   const std::int64_t n = w.columns;
   float* const spare = slots.home[program_.slots];
-  for (std::int64_t row = 0; row < w.rows; ++row) {
+  for (std::int64_t row = first; row < first + count; ++row) {
     if (row + 1 < w.rows) fetch_ahead(w, row + 1);
     for (std::size_t g = 0; g < program_.product_slot.size(); ++g) {
-      float* sum = sums[g].at + row * sums[g].ld;
+      float* sum = sums[g].at + (row - first) * sums[g].ld;
       round_product(g, sum, n);
       slots.now[program_.product_slot[g]] = sum;
     }
@@ -78,12 +78,12 @@ void Epilogue::rows(const Work& w, const Sums* sums, Slots& slots, float* partia
     for (std::size_t r = 0; r < program_.reductions.size(); ++r) {
       const ReduceOp& op = program_.reductions[r];
       const float* lanes = slots.now[op.slot];
-      const std::int64_t count = columns_of(op.is_half, n);
+      const std::int64_t columns = columns_of(op.is_half, n);
       if (op.lane != op.compute) {
-        convert(lanes, op.lane, spare, count);
+        convert(lanes, op.lane, spare, columns);
         lanes = spare;
       }
-      absorb(op, partial(r, w, partials), row, lanes, count);
+      absorb(op, partials[r], row, lanes, columns);
     }
     if (!program_.quantised.empty()) quantise(w, row, slots.now, spare, n);
   }

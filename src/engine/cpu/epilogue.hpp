@@ -1,4 +1,5 @@
 #pragma once
+#include <array>
 #include <vector>
 
 #include "engine/cpu/program.hpp"
@@ -17,6 +18,7 @@ struct Work {
   std::int64_t expert = 0;                    ///< along the first axis of b
   const std::int64_t* matrix_rows = nullptr;  ///< rows of a, where they do not follow m0
   const std::int64_t* chain_rows = nullptr;   ///< likewise rows of the epilogue
+  bool in_turns = false;                      ///< some rows of all products, then their epilogue, and so on
 
   std::int64_t row_of(std::int64_t row) const noexcept { return chain_rows ? chain_rows[row] : m0 + row; }
 };
@@ -25,6 +27,7 @@ struct Work {
 struct Sums {
   float* at = nullptr;
   std::int64_t ld = 0;
+  bool is_scratch = false;
 };
 
 /// A step takes its result, up to three converted operands and a converted result; a role takes one.
@@ -36,6 +39,9 @@ struct Slots {
   float* home[kMaxSlots + 1];  ///< the last of a program is spare
 };
 
+/// The partial results of one tile, by reduction.
+using Partials = std::array<Partial, chain::kMaxRoles>;
+
 /// What a chain does behind its products: row by row, from sums to stores and partial reductions.
 class Epilogue {
  public:
@@ -45,12 +51,14 @@ class Epilogue {
   std::int64_t scratch_rows() const noexcept;
   /// Lanes of the partial results of one tile of one call.
   std::int64_t partial_lanes(const Tile& tile) const noexcept;
-  Partial partial(std::size_t reduction, const Work& w, float* partials) const noexcept;
+  /// Where they lie among these lanes.
+  void lay_out(const Work& w, float* lanes, Partials& partials) const noexcept;
 
   /// Lays slots out in scratch, computes what is the same for every row and resets the partial results. Once a tile.
-  void begin(const Work& w, Slots& slots, float* scratch, float* partials) const noexcept;
-  /// All rows of the tile.
-  void rows(const Work& w, const Sums* sums, Slots& slots, float* partials) const noexcept;
+  void begin(const Work& w, Slots& slots, float* scratch, const Partials& partials) const noexcept;
+  /// Rows of the tile, in order: `sums` begin at the first of them.
+  void rows(const Work& w, std::int64_t first, std::int64_t count, const Sums* sums, Slots& slots,
+            const Partials& partials) const noexcept;
 
   DataType type_of(int role) const noexcept {
     return chain_.operands[static_cast<std::size_t>(chain_.roles[static_cast<std::size_t>(role)].operand)].dtype;

@@ -10,6 +10,7 @@
 #include "engine/cpu/arena.hpp"
 #include "engine/cpu/epilogue.hpp"
 #include "engine/cpu/groups.hpp"
+#include "engine/cpu/panels.hpp"
 #include "engine/cpu/quantise.hpp"
 #include "engine/cpu/reduce.hpp"
 #include "engine/cpu/tiles.hpp"
@@ -29,6 +30,8 @@ class CpuLauncher final : public recipe::Launcher {
              chain.reductions.empty() && program_.product_type[0] == DataType::fp32 && program_.product_lane[0] == Lane::f32 &&
              chain.quantised.empty();
     for (const ReduceOp& r : program_.reductions) only_lines_ = only_lines_ && (r.reduces[1] || r.reduces[2]);
+    in_turns_ = sgemm != nullptr && sgemm == panels_sgemm() && !plain_ && !is_grouped() && only_lines_;
+    for (const chain::MatrixInput& in : chain.inputs) in_turns_ = in_turns_ && is_plain_fp32(in, epilogue_.type_of(in.role));
   }
 
   Status launch(const Binding& b, const recipe::Call&) const noexcept override {
@@ -37,7 +40,7 @@ class CpuLauncher final : public recipe::Launcher {
     if (is_grouped() && !read_groups(chain_, b, groups)) return {ErrorCode::out_of_memory, -1, 0};
     const Space space = space_of(b, groups);
     prepare_outputs(b, space);
-    Partials partials = partials_of(space);
+    PartialLanes partials = partials_of(space);
     std::atomic<bool> starved{false};
     parallel_for(space.items, [&](std::int64_t item, int) {
       if (!run_tile(work_at(b, space, item), item, partials)) starved.store(true, std::memory_order_relaxed);
@@ -61,12 +64,13 @@ class CpuLauncher final : public recipe::Launcher {
     std::int64_t l, m, n;
     Tile tile;
     std::int64_t tiles_m, tiles_n, items;
+    bool in_turns;
     const Groups& groups;
   };
 
   /// Partial results of reductions: of all tiles, kept until the last is done, or of each tile in its own scratch, combined in
   /// turn.
-  struct Partials {
+  struct PartialLanes {
     std::int64_t lanes = 0;  ///< of a tile
     float* of_call = nullptr;
     std::atomic<std::int64_t> turn{0};
@@ -79,14 +83,27 @@ class CpuLauncher final : public recipe::Launcher {
     constexpr std::int64_t kLeastRows = 256;  // a tile of fewer packs the weights too often where one group has most rows
     const bool by_depth = chain_.grouping.axis == chain::GroupedAxis::k;
     const std::int64_t some = std::max<std::int64_t>(groups.count, 1);
-    Space s{by_depth ? groups.count : b.live[1], b.live[2], b.live[3], {}, 0, 0, 0, groups};
+    Space s{by_depth ? groups.count : b.live[1], b.live[2], b.live[3], {}, 0, 0, 0, can_take_turns(b), groups};
     const std::int64_t rows = groups_rows() ? std::max(s.m / some, std::min(s.m, kLeastRows)) : s.m;
     const std::int64_t depth = by_depth ? b.live[4] / some : b.live[4];
-    s.tile = whole_blocks(tile_for(groups_rows() ? some : s.l, rows, s.n, depth));
+    s.tile = whole_blocks(s.in_turns ? strip_for(s.l, s.m, s.n, columns_in_turns(depth, gemms()))
+                                     : tile_for(groups_rows() ? some : s.l, rows, s.n, depth));
     s.tiles_m = (s.m + s.tile.m - 1) / s.tile.m;
     s.tiles_n = (s.n + s.tile.n - 1) / s.tile.n;
     s.items = groups_rows() ? groups.number_tiles(chain_, b, s.tile.m, s.tiles_n) : s.l * s.tiles_m * s.tiles_n;
     return s;
+  }
+
+  std::int64_t gemms() const noexcept { return static_cast<std::int64_t>(chain_.gemms.size()); }
+
+  /// Each matrix lies as a product reads it, and all of K is summed at once.
+  bool can_take_turns(const Binding& b) const noexcept {
+    if (!in_turns_ || b.live[4] < 1 || b.live[4] > kTurnDepth) return false;
+    for (const chain::MatrixInput& in : chain_.inputs) {
+      const RoleView& v = b.role[in.role];
+      if (!is_read_in_place(v.extent[1], v.stride[1], v.extent[2], v.stride[2])) return false;
+    }
+    return true;
   }
 
   Work work_at(const Binding& b, const Space& s, std::int64_t item) const noexcept {
@@ -95,6 +112,7 @@ class CpuLauncher final : public recipe::Launcher {
     const std::int64_t rest = groups_rows() ? item - g.tiles_before[group] : item % (s.tiles_m * s.tiles_n);
     const std::int64_t first = groups_rows() ? g.begin[group] : 0;
     Work w{b, group, first + rest / s.tiles_n * s.tile.m, rest % s.tiles_n * s.tile.n, 0, 0, s.tile};
+    w.in_turns = s.in_turns;
     w.rows = std::min(s.tile.m, (groups_rows() ? g.begin[group + 1] : s.m) - w.m0);
     w.columns = std::min(s.tile.n, s.n - w.n0);
     w.depth = b.live[4];
@@ -182,7 +200,7 @@ class CpuLauncher final : public recipe::Launcher {
       float* out = epilogue_.in_place(store, w, 0);
       if (out && v.extent[1] > 1 && v.stride[1] >= v.extent[2]) return {out, v.stride[1]};
     }
-    return {scratch, w.tile.n};
+    return {scratch, w.tile.n, true};
   }
 
   /// Edges of tiles lie between blocks, which are 16 or 32 elements, and between pairs of runs.
@@ -192,7 +210,7 @@ class CpuLauncher final : public recipe::Launcher {
   }
 
   /// Scratch for the partial results of a whole call, where each is a line of its tile: then no tile waits for another.
-  Partials partials_of(const Space& s) const noexcept {
+  PartialLanes partials_of(const Space& s) const noexcept {
     constexpr std::int64_t kMost = std::int64_t{1} << 22;
     thread_local Arena arena;
     const std::int64_t lanes = epilogue_.partial_lanes(s.tile);
@@ -200,28 +218,28 @@ class CpuLauncher final : public recipe::Launcher {
     return {lanes, arena.take(static_cast<std::size_t>(lanes * s.items))};
   }
 
-  void combine_tile(const Work& w, float* partials) const noexcept {
+  void combine_tile(const Work& w, float* lanes) const noexcept {
+    Partials partials;
+    epilogue_.lay_out(w, lanes, partials);
     for (std::size_t r = 0; r < program_.reductions.size(); ++r) {
       const ReduceOp& op = program_.reductions[r];
-      combine(op, epilogue_.partial(r, w, partials), w.b.role[op.role], w.batch, w.m0, w.n0, w.chain_rows);
+      combine(op, partials[r], w.b.role[op.role], w.batch, w.m0, w.n0, w.chain_rows);
     }
   }
 
   /// Products, then the epilogue row by row. Partials are combined in the order of the tiles whatever thread is first, so that
   /// sums have the same bits in every run. False: no memory.
-  bool run_tile(const Work& w, std::int64_t item, Partials& partials) const noexcept {
-    const bool plain = is_plain(w);
-    if (plain) {
+  bool run_tile(const Work& w, std::int64_t item, PartialLanes& partials) const noexcept {
+    if (is_plain(w)) {
       const Sums out{reinterpret_cast<float*>(epilogue_.address(program_.stores[0].role, w, 0)),
                      w.b.role[program_.stores[0].role].stride[1]};
       return product(w, 0, out.at, out.ld);
     }
     thread_local Arena arena;
-    const std::int64_t area = w.tile.m * w.tile.n;
-    const auto gemms = static_cast<std::int64_t>(chain_.gemms.size());
+    const std::int64_t area = (w.in_turns ? kTurnRows : w.tile.m) * w.tile.n;
     const std::int64_t slots = epilogue_.scratch_rows() * w.tile.n;
-    float* scratch = arena.take(static_cast<std::size_t>(area * gemms + slots + (partials.of_call ? 0 : partials.lanes)));
-    float* of_tile = partials.of_call ? partials.of_call + item * partials.lanes : scratch + area * gemms + slots;
+    float* scratch = arena.take(static_cast<std::size_t>(area * gemms() + slots + (partials.of_call ? 0 : partials.lanes)));
+    float* of_tile = partials.of_call ? partials.of_call + item * partials.lanes : scratch + area * gemms() + slots;
     const bool fed = scratch && fill_tile(w, scratch, area, of_tile);
     if (partials.of_call || partials.lanes == 0) return fed;
     wait_for(partials.turn, item);
@@ -230,18 +248,33 @@ class CpuLauncher final : public recipe::Launcher {
     return fed;
   }
 
-  bool fill_tile(const Work& w, float* scratch, std::int64_t area, float* partials) const noexcept {
+  bool fill_tile(const Work& w, float* scratch, std::int64_t area, float* lanes) const noexcept {
     Slots slots;
+    Partials partials;
     Sums sums[chain::kMaxRoles];
-    const std::size_t gemms = chain_.gemms.size();
-    const auto own = [&](std::size_t g) { return scratch + static_cast<std::int64_t>(g) * area; };
-    epilogue_.begin(w, slots, own(gemms), partials);
-    for (std::size_t g = 0; g < gemms; ++g) {
-      sums[g] = sums_of(w, g, own(g));
+    epilogue_.lay_out(w, lanes, partials);
+    epilogue_.begin(w, slots, scratch + gemms() * area, partials);
+    for (std::size_t g = 0; g < chain_.gemms.size(); ++g) sums[g] = sums_of(w, g, scratch + static_cast<std::int64_t>(g) * area);
+    if (w.in_turns) return fill_in_turns(w, sums, slots, partials);
+    for (std::size_t g = 0; g < chain_.gemms.size(); ++g)
       if (!product(w, g, sums[g].at, sums[g].ld)) return false;
-    }
-    epilogue_.rows(w, sums, slots, partials);
+    epilogue_.rows(w, 0, w.rows, sums, slots, partials);
     return true;
+  }
+
+  /// Some rows of all products, then their epilogue, while the sums are in the nearest cache. Those that lie in scratch are
+  /// overwritten by the next turn.
+  bool fill_in_turns(const Work& w, Sums* sums, Slots& slots, const Partials& partials) const noexcept {
+    Turn turns[chain::kMaxRoles];
+    for (std::size_t g = 0; g < chain_.gemms.size(); ++g) {
+      const MatrixBlock a = block(w, chain_.gemms[g].a, w.batch, w.m0, w.rows, nullptr);
+      const MatrixBlock b = block(w, chain_.gemms[g].b, w.batch, w.n0, w.columns, nullptr);
+      turns[g] = {direct_product(a, b, w.depth, sums[g].at, sums[g].ld), sums[g].is_scratch ? 0 : sums[g].ld};
+    }
+    return multiply_in_turns({turns, chain_.gemms.size()}, [&](std::int64_t first, std::int64_t count) {
+      epilogue_.rows(w, first, count, sums, slots, partials);
+      for (std::size_t g = 0; g < chain_.gemms.size(); ++g) sums[g].at += count * turns[g].c_step;
+    });
   }
 
   /// One fp32 product, stored as it is in rows: it needs no scratch.
@@ -256,25 +289,27 @@ class CpuLauncher final : public recipe::Launcher {
     while (turn.load(std::memory_order_acquire) != item) std::this_thread::yield();
   }
 
+  MatrixBlock block(const Work& w, int input, std::int64_t along, std::int64_t first, std::int64_t rows,
+                    const std::int64_t* row_at) const noexcept {
+    const chain::MatrixInput& in = chain_.inputs[static_cast<std::size_t>(input)];
+    const RoleView& v = w.b.role[in.role];
+    if (in.table >= 0) {
+      const chain::PointerTable& t = chain_.tables[static_cast<std::size_t>(in.table)];
+      const char* data = weights_of(v, along) + numeric::byte_offset(first * t.stride[0], t.dtype);
+      return {data, t.dtype, rows, t.stride[0], t.stride[1], &in, 0, first};
+    }
+    const DataType t = epilogue_.type_of(in.role);
+    const std::int64_t batch = v.extent[0] > 1 ? along : 0;
+    const std::int64_t offset = batch * v.stride[0] + (row_at ? 0 : first * v.stride[1]) + w.k0 * v.stride[2];
+    return {v.data + numeric::byte_offset(offset, t), t, rows, v.stride[1], v.stride[2], &in, batch, row_at ? 0 : first, row_at};
+  }
+
   /// False: no memory.
   bool product(const Work& w, std::size_t index, float* c, std::int64_t ldc) const noexcept {
     const chain::Gemm& g = chain_.gemms[index];
-    const auto block = [&](int input, std::int64_t along, std::int64_t first, std::int64_t rows, const std::int64_t* row_at) {
-      const chain::MatrixInput& in = chain_.inputs[static_cast<std::size_t>(input)];
-      const RoleView& v = w.b.role[in.role];
-      if (in.table >= 0) {
-        const chain::PointerTable& t = chain_.tables[static_cast<std::size_t>(in.table)];
-        const char* data = weights_of(v, along) + numeric::byte_offset(first * t.stride[0], t.dtype);
-        return MatrixBlock{data, t.dtype, rows, t.stride[0], t.stride[1], &in, 0, first};
-      }
-      const DataType t = epilogue_.type_of(in.role);
-      const std::int64_t batch = v.extent[0] > 1 ? along : 0;
-      const std::int64_t offset = batch * v.stride[0] + (row_at ? 0 : first * v.stride[1]) + w.k0 * v.stride[2];
-      return MatrixBlock{
-          v.data + numeric::byte_offset(offset, t), t, rows, v.stride[1], v.stride[2], &in, batch, row_at ? 0 : first, row_at};
-    };
-    return tile_product(sgemm_, block(g.a, w.batch, w.m0, w.rows, w.matrix_rows), block(g.b, w.expert, w.n0, w.columns, nullptr),
-                        w.depth, g.accumulate == DataType::int32, chain_, w.b, c, ldc);
+    return tile_product(sgemm_, block(w, g.a, w.batch, w.m0, w.rows, w.matrix_rows),
+                        block(w, g.b, w.expert, w.n0, w.columns, nullptr), w.depth, g.accumulate == DataType::int32, chain_, w.b,
+                        c, ldc);
   }
 
   const chain::FusionChain& chain_;
@@ -283,6 +318,7 @@ class CpuLauncher final : public recipe::Launcher {
   Sgemm sgemm_;
   bool plain_ = false;
   bool only_lines_ = true;  ///< each reduction is along rows or columns of a tile
+  bool in_turns_ = false;   ///< products take turns with the epilogue, where the operands of a call lie so that they can
   mutable std::atomic<std::uint32_t> faults_{0};
 };
 

@@ -17,9 +17,9 @@
 namespace verglas::engine::cpu {
 namespace {
 
-constexpr std::int64_t kRows = 14;     ///< of A at once: with two registers a row, 28 sums
-constexpr std::int64_t kColumns = 32;  ///< of B at once: two registers
-constexpr std::int64_t kGroup = 16;    ///< elements along K of one row of A that lie together
+constexpr std::int64_t kRows = kTurnRows;  ///< of A at once: with two registers a row, 28 sums
+constexpr std::int64_t kColumns = 32;      ///< of B at once: two registers
+constexpr std::int64_t kGroup = 16;        ///< elements along K of one row of A that lie together
 
 /// Rows of an operand along K; one of the strides is 1.
 struct Matrix {
@@ -175,28 +175,45 @@ VERGLAS_AVX512 void pack_b(const Matrix& b, std::int64_t k, float* out) noexcept
   }
 }
 
+/// B of a product from column n0 and depth k0 on, and some rows of A.
+Matrix columns_of(const SgemmArguments& s, std::int64_t n0, std::int64_t columns, std::int64_t k0) noexcept {
+  return s.b_transposed ? Matrix{s.b + n0 * s.ldb + k0, columns, s.ldb, 1} : Matrix{s.b + k0 * s.ldb + n0, columns, 1, s.ldb};
+}
+Matrix rows_of(const SgemmArguments& s, std::int64_t m0, std::int64_t rows, std::int64_t k0) noexcept {
+  return s.a_transposed ? Matrix{s.a + k0 * s.lda + m0, rows, 1, s.lda} : Matrix{s.a + m0 * s.lda + k0, rows, s.lda, 1};
+}
+
+/// All columns of up to kRows rows, from packed operands. The rows behind them are asked for meanwhile, two a column panel.
+VERGLAS_AVX512 void multiply_part(const float* a, const float* b, std::int64_t rows, std::int64_t columns, std::int64_t k,
+                                  float* c, std::int64_t ldc, bool add, Ahead ahead) noexcept {
+  for (std::int64_t p = 0; p < columns; p += kColumns, ahead.line += 2 * ahead.row)
+    kMultiply[rows - 1](a, b + p * k, k, c + p, ldc, columns - p, add, ahead);
+}
+bool has_a_of(const SgemmArguments& s, const SgemmArguments& other) noexcept {
+  return s.a == other.a && s.lda == other.lda && s.a_transposed == other.a_transposed;
+}
+Ahead behind(const SgemmArguments& s, std::int64_t row, std::int64_t k0, const float* of_a) noexcept {
+  if (s.a_transposed) return {of_a, 0};
+  return {s.a + std::min(row, s.m - 1) * s.lda + k0, s.lda};
+}
+
 VERGLAS_AVX512 void multiply(const SgemmArguments& s) noexcept {
-  constexpr std::int64_t kDepth = 1024, kLeastColumns = 64, kMostColumns = 1024;
-  constexpr std::int64_t kWeights = std::int64_t{1} << 18;  // floats of packed B: half of a second cache of 2 MB
   thread_local Arena arena;
-  for (std::int64_t k0 = 0; k0 < s.k; k0 += kDepth) {
-    const std::int64_t k = std::min(kDepth, s.k - k0);
-    const std::int64_t width = std::clamp(kWeights / k / kColumns * kColumns, kLeastColumns, kMostColumns);
+  for (std::int64_t k0 = 0; k0 < s.k; k0 += kTurnDepth) {
+    const std::int64_t k = std::min(kTurnDepth, s.k - k0);
+    const std::int64_t width = columns_in_turns(k, 1);
     float* const of_b = arena.take(static_cast<std::size_t>(width * k + kRows * (k + kGroup)));
     if (!of_b) return loops_sgemm(s);
     float* const of_a = of_b + width * k;
     const bool add = k0 > 0 || s.beta != 0.0F;
     for (std::int64_t n0 = 0; n0 < s.n; n0 += width) {
       const std::int64_t n = std::min(width, s.n - n0);
-      pack_b(s.b_transposed ? Matrix{s.b + n0 * s.ldb + k0, n, s.ldb, 1} : Matrix{s.b + k0 * s.ldb + n0, n, 1, s.ldb}, k, of_b);
+      pack_b(columns_of(s, n0, n, k0), k, of_b);
       const std::int64_t parts = (s.m + kRows - 1) / kRows;
       for (std::int64_t part = 0; part < parts; ++part) {  // of about one size
         const std::int64_t m0 = s.m * part / parts, m = s.m * (part + 1) / parts - m0;
-        pack_a(s.a_transposed ? Matrix{s.a + k0 * s.lda + m0, m, 1, s.lda} : Matrix{s.a + m0 * s.lda + k0, m, s.lda, 1}, k, of_a);
-        // The rows behind these are asked for meanwhile, two a column panel.
-        Ahead ahead{s.a_transposed ? of_a : s.a + std::min(m0 + m, s.m - 1) * s.lda + k0, s.a_transposed ? 0 : s.lda};
-        for (std::int64_t p = 0; p < n; p += kColumns, ahead.line += 2 * ahead.row)
-          kMultiply[m - 1](of_a, of_b + p * k, k, s.c + m0 * s.ldc + n0 + p, s.ldc, n - p, add, ahead);
+        pack_a(rows_of(s, m0, m, k0), k, of_a);
+        multiply_part(of_a, of_b, m, n, k, s.c + m0 * s.ldc + n0, s.ldc, add, behind(s, m0 + m, k0, of_a));
       }
     }
   }
@@ -214,6 +231,36 @@ Sgemm panels_sgemm() noexcept {
   return multiplies;
 }
 
+std::int64_t columns_in_turns(std::int64_t k, std::int64_t products) noexcept {
+  constexpr std::int64_t kWeights = std::int64_t{1} << 18;  // floats of packed B: half of a second cache of 2 MB
+  constexpr std::int64_t kLeast = 64, kMost = 1024;
+  return std::clamp(kWeights / (k * products) / kColumns * kColumns, kLeast, kMost);
+}
+
+bool multiply_in_turns(std::span<const Turn> turns, FunctionRef<void(std::int64_t first, std::int64_t rows)> summed) noexcept {
+  thread_local Arena arena;
+  const SgemmArguments& one = turns.front().product;
+  const std::int64_t k = one.k, of_one = (one.n + kColumns - 1) / kColumns * kColumns * k;
+  const auto products = static_cast<std::int64_t>(turns.size());
+  float* const of_b = arena.take(static_cast<std::size_t>(of_one * products + kRows * (k + kGroup)));
+  if (!of_b) return false;
+  float* const of_a = of_b + of_one * products;
+  for (std::size_t g = 0; g < turns.size(); ++g)
+    pack_b(columns_of(turns[g].product, 0, one.n, 0), k, of_b + static_cast<std::int64_t>(g) * of_one);
+  const std::int64_t parts = (one.m + kRows - 1) / kRows;
+  for (std::int64_t part = 0; part < parts; ++part) {
+    const std::int64_t m0 = one.m * part / parts, m = one.m * (part + 1) / parts - m0;
+    for (std::size_t g = 0; g < turns.size(); ++g) {
+      const SgemmArguments& s = turns[g].product;
+      if (g == 0 || !has_a_of(s, turns[g - 1].product)) pack_a(rows_of(s, m0, m, 0), k, of_a);
+      multiply_part(of_a, of_b + static_cast<std::int64_t>(g) * of_one, m, s.n, k, s.c + m0 * turns[g].c_step, s.ldc, false,
+                    behind(s, m0 + m, 0, of_a));
+    }
+    summed(m0, m);
+  }
+  return true;
+}
+
 }  // namespace verglas::engine::cpu
 
 #else
@@ -221,6 +268,8 @@ Sgemm panels_sgemm() noexcept {
 namespace verglas::engine::cpu {
 
 Sgemm panels_sgemm() noexcept { return nullptr; }
+std::int64_t columns_in_turns(std::int64_t, std::int64_t) noexcept { return 0; }
+bool multiply_in_turns(std::span<const Turn>, FunctionRef<void(std::int64_t, std::int64_t)>) noexcept { return false; }
 
 }  // namespace verglas::engine::cpu
 

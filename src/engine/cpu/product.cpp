@@ -120,11 +120,13 @@ struct Packed {
   bool k_inner;  ///< (rows, k); otherwise (k, rows)
 };
 
-/// fp32, no prologue, one axis contiguous and the other at least as far apart: read where it lies.
-bool is_direct(const MatrixBlock& x, std::int64_t k) {
-  if (x.row_at || x.dtype != DataType::fp32 || !x.input->prologue.empty() || x.input->scale_role >= 0) return false;
-  return (x.k_stride == 1 && x.row_stride >= std::max<std::int64_t>(k, 1)) ||
-         (x.row_stride == 1 && x.k_stride >= std::max<std::int64_t>(x.rows, 1));
+bool is_direct(const MatrixBlock& x, std::int64_t k) noexcept {
+  return !x.row_at && is_plain_fp32(*x.input, x.dtype) && is_read_in_place(x.rows, x.row_stride, k, x.k_stride);
+}
+/// Of a block that is multiplied where it lies.
+Packed direct(const MatrixBlock& x, const char* from, std::int64_t k) noexcept {
+  const bool k_inner = x.k_stride == 1 && x.row_stride >= k;
+  return {reinterpret_cast<const float*>(from), k_inner ? x.row_stride : x.k_stride, k_inner};
 }
 
 /// The same for a matrix with scales; k0 begins a block.
@@ -156,10 +158,7 @@ Packed pack(const MatrixBlock& x, std::int64_t k0, std::int64_t k, bool keep_dir
             const recipe::Binding& binding, float* into) noexcept {
   const std::int64_t size = bytes_of(x.dtype);
   const char* base = x.data + numeric::byte_offset(k0 * x.k_stride, x.dtype);
-  if (keep_direct) {
-    const bool k_inner = x.k_stride == 1 && x.row_stride >= std::max<std::int64_t>(k, 1);
-    return {reinterpret_cast<const float*>(base), k_inner ? x.row_stride : x.k_stride, k_inner};
-  }
+  if (keep_direct) return direct(x, base, k);
   const bool k_inner = x.row_at || x.k_stride == 1 || x.row_stride != 1 || x.dtype == DataType::fp4_e2m1;
   if (x.input->scale_role >= 0) return pack_scaled(x, k0, k, k_inner, base, chain, binding, into);
   if (k_inner) {
@@ -173,6 +172,19 @@ Packed pack(const MatrixBlock& x, std::int64_t k0, std::int64_t k, bool keep_dir
 }
 
 }  // namespace
+
+bool is_plain_fp32(const chain::MatrixInput& input, DataType stored) noexcept {
+  return stored == DataType::fp32 && input.prologue.empty() && input.scale_role < 0;
+}
+bool is_read_in_place(std::int64_t rows, std::int64_t row_stride, std::int64_t k, std::int64_t k_stride) noexcept {
+  return (k_stride == 1 && row_stride >= std::max<std::int64_t>(k, 1)) ||
+         (row_stride == 1 && k_stride >= std::max<std::int64_t>(rows, 1));
+}
+
+SgemmArguments direct_product(const MatrixBlock& a, const MatrixBlock& b, std::int64_t k, float* c, std::int64_t ldc) noexcept {
+  const Packed pa = direct(a, a.data, k), pb = direct(b, b.data, k);
+  return {!pa.k_inner, pb.k_inner, a.rows, b.rows, k, pa.data, pa.ld, pb.data, pb.ld, 0.0F, c, ldc};
+}
 
 bool tile_product(Sgemm sgemm, const MatrixBlock& a, const MatrixBlock& b, std::int64_t k, bool integer,
                   const chain::FusionChain& chain, const recipe::Binding& binding, float* c, std::int64_t ldc) noexcept {

@@ -44,6 +44,13 @@ struct MatrixBlock {
   std::int64_t row(std::int64_t r) const noexcept { return row_at ? row_at[r] : r; }
 };
 
+/// fp32 that enters the product as it is stored.
+bool is_plain_fp32(const chain::MatrixInput& input, DataType stored) noexcept;
+/// One axis is contiguous and the other at least as far apart, so that such a matrix is multiplied where it lies.
+bool is_read_in_place(std::int64_t rows, std::int64_t row_stride, std::int64_t k, std::int64_t k_stride) noexcept;
+/// The product of two blocks that are multiplied where they lie.
+SgemmArguments direct_product(const MatrixBlock& a, const MatrixBlock& b, std::int64_t k, float* c, std::int64_t ldc) noexcept;
+
 /// Sums of one tile: c (a.rows, b.rows) with leading dimension ldc; int32 lanes when `integer`. False: no memory to pack
 /// operands.
 bool tile_product(Sgemm sgemm, const MatrixBlock& a, const MatrixBlock& b, std::int64_t k, bool integer,

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -85,6 +86,46 @@ TEST(Sgemm, PanelsGiveOneBitPatternWhateverTheTile) {
     for (std::int64_t n = 0; n < kN; n += 30)
       sgemm({false, true, 8, 30, kK, a.data() + m * kK, kK, b.data() + n * kK, kK, 0.0F, part.data() + m * kN + n, kN});
   EXPECT_EQ(whole, part);
+}
+
+/// One buffer as A of the first product and, read along the other axis, of the second; then a third of another A.
+TEST(Sgemm, ProductsThatTakeTurnsHaveTheBitsOfEachAlone) {
+  const Sgemm sgemm = panels_sgemm();
+  if (!sgemm) GTEST_SKIP() << "no AVX-512";
+  for (const std::int64_t m : {1, 13, 14, 15, 29, 100})
+    for (const std::int64_t n : {1, 32, 33, 70})
+      for (const std::int64_t k : {1, 16, 37, 1024}) {
+        SCOPED_TRACE(::testing::Message() << "m " << m << " n " << n << " k " << k);
+        const std::int64_t edge = std::max(m, k);
+        const auto matrix = [](std::int64_t rows, std::int64_t columns, float from) {
+          std::vector<float> v(static_cast<std::size_t>(rows * columns));
+          for (std::size_t i = 0; i < v.size(); ++i) v[i] = std::sin(from + static_cast<float>(i));
+          return v;
+        };
+        const std::vector<float> x = matrix(edge, edge, 1), y = matrix(m, k, 2), b = matrix(n, k, 3), bt = matrix(k, n, 4);
+        std::vector<float> band(static_cast<std::size_t>(kTurnRows * n)), rows(static_cast<std::size_t>(m * n)), last = rows;
+        const Turn turns[] = {{{false, true, m, n, k, x.data(), edge, b.data(), k, 0.0F, band.data(), n}, 0},
+                              {{true, true, m, n, k, x.data(), edge, b.data(), k, 0.0F, rows.data(), n}, n},
+                              {{false, false, m, n, k, y.data(), k, bt.data(), n, 0.0F, last.data(), n}, n}};
+        std::vector<std::vector<float>> want;
+        for (const Turn& t : turns) {
+          want.emplace_back(static_cast<std::size_t>(m * n));
+          SgemmArguments alone = t.product;
+          alone.c = want.back().data();
+          sgemm(alone);
+        }
+        std::int64_t next = 0;
+        ASSERT_TRUE(multiply_in_turns(turns, [&](std::int64_t first, std::int64_t count) {
+          EXPECT_EQ(first, next);
+          EXPECT_LE(count, kTurnRows);
+          next = first + count;
+          for (std::int64_t i = 0; i < count * n; ++i)
+            ASSERT_EQ(band[static_cast<std::size_t>(i)], want[0][static_cast<std::size_t>(first * n + i)]);
+        }));
+        EXPECT_EQ(next, m);
+        EXPECT_EQ(rows, want[1]);
+        EXPECT_EQ(last, want[2]);
+      }
 }
 
 }  // namespace
