@@ -51,6 +51,7 @@ std::string epilogue_suffix(const KernelConfig& c) {
   std::string s = c.slots != 0 ? fmt::format("_q{}{}{}x{}{}", c.a_decoded, c.b_decoded, c.producers, c.slots,
                                              c.held ? fmt::format("{}{}", c.carried ? 'c' : 'h', c.joined) : "")
                                : "";
+  if (c.casts) s += "_c";
   s += c.d_along_m ? "_m" : c.has_d ? "" : "_n";
   if (c.reductions != 0) s += fmt::format("_r{}{}", c.reductions, c.column_reductions);
   if (c.vectors != 0) s += fmt::format("_v{}", c.vectors);
@@ -80,6 +81,9 @@ DataType input_of_b(const KernelConfig& c) noexcept { return c.input_b == DataTy
 DataType stored_a(const KernelConfig& c) noexcept { return c.a_stored == DataType::not_set ? c.input : c.a_stored; }
 DataType stored_b(const KernelConfig& c) noexcept { return c.b_stored == DataType::not_set ? input_of_b(c) : c.b_stored; }
 int input_bytes(const KernelConfig& c) noexcept { return std::min(bytes_of(stored_a(c)), bytes_of(stored_b(c))); }
+int line_bytes_of_a(const KernelConfig& c) noexcept {
+  return c.casts ? kLineBytes / bytes_of(c.input) * bytes_of(stored_a(c)) : kLineBytes;
+}
 bool is_fp8_product(const KernelConfig& c) noexcept { return is_fp8(c.input); }
 int instruction_n(const KernelConfig& c) noexcept {
   // With scales two products are in hand, each of them beside those, and two at least make a tile.
@@ -101,7 +105,7 @@ int accumulators_of(const KernelConfig& c) noexcept {
 }
 int stage_bytes(const KernelConfig& c) noexcept {
   const int scales = c.scaled ? (16 * (c.a_count * c.block_m + c.b_count * c.block_n) + 1023) / 1024 * 1024 : 0;
-  const int a = c.held ? (c.block_m * (16 * c.a_decoded + 4) + 1023) / 1024 * 1024 : c.a_count * c.block_m * kLineBytes;
+  const int a = c.held ? (c.block_m * (16 * c.a_decoded + 4) + 1023) / 1024 * 1024 : c.a_count * c.block_m * line_bytes_of_a(c);
   return c.joined * (a + c.b_count * b_lines(c) * kLineBytes + scales);
 }
 int chunks_of(const KernelConfig& c) noexcept { return row_blocks(c) * chunks_of_row_block(c); }
@@ -164,7 +168,7 @@ std::optional<std::string> fault_of(const KernelConfig& c) {
        {std::tuple{c.a_turned, c.a_path, c.a_stored, "a"}, {c.b_turned, c.b_path, c.b_stored, "b"}}) {
     // A thread converts what 16 bytes of a stage hold, or turns single elements.
     const int most = turned ? bytes_of(stored) : 16 / bytes_of(a) * bytes_of(stored);
-    if (stored != DataType::not_set) {
+    if (stored != DataType::not_set && !(c.casts && role[0] == 'a')) {
       if (path == Path::tma || piece_bytes(path) > most)
         return fmt::format("{} is converted from pieces of {} bytes, at most {}", role, piece_bytes(path), most);
       continue;
@@ -179,6 +183,9 @@ std::optional<std::string> fault_of(const KernelConfig& c) {
   if (c.held && (c.a_decoded == 0 || c.b_decoded == 0 || c.producers != 2 || c.gemms != 1 || c.schedule == Schedule::pingpong ||
                  bytes_of(a) != 2))
     return "A in registers, of what is not one product of two matrices that are decoded";
+  if (c.casts && (c.a_path != Path::tma || c.b_path != Path::tma || c.a_turned || c.a_major != Major::k || c.gemms != 1 ||
+                  c.groups != 0 || c.a_decoded != 0 || c.b_decoded != 0 || bytes_of(a) != 2 || bytes_of(stored_a(c)) != 1))
+    return "casts of A in registers, of what is not bytes along K beside 16-bit values, both by the copy engine";
   if (c.joined < 1 || (c.joined > 1 && !c.carried)) return fmt::format("{} k-blocks a stage", c.joined);
   if (c.producers > 1 &&
       (c.slots == 0 || (c.consumers > 2 && !c.held) || c.stages < c.producers + (c.schedule == Schedule::pingpong ? 2 : 0)))

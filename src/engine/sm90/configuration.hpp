@@ -50,6 +50,7 @@ struct KernelConfig {
   int slots = 0;                     ///< k-blocks of these that are on their way: a power of two
   int joined = 1;                    ///< k-blocks of 128 bytes of B in a stage
   bool held = false;                 ///< A is fp4, and enters the product from registers, decoded by consumers
+  bool casts = false;                ///< A is bytes that the copy engine brings, and enters it likewise, cast by consumers
   bool carried = false;              ///< a producer of its own brings it; else those that decode B
   bool scaled = false;               ///< fp8 with scales of blocks of 32: each is summed apart, which is promotion too
   bool promoted = false;             ///< fp8: every 128 of k are summed apart and added in fp32
@@ -88,7 +89,8 @@ bool is_output_type(DataType t) noexcept;
 DataType input_of_b(const KernelConfig& c) noexcept;
 DataType stored_a(const KernelConfig& c) noexcept;  ///< in memory
 DataType stored_b(const KernelConfig& c) noexcept;
-int input_bytes(const KernelConfig& c) noexcept;  ///< of the smallest element of A and B in memory
+int line_bytes_of_a(const KernelConfig& c) noexcept;  ///< in a stage, where it is as in memory
+int input_bytes(const KernelConfig& c) noexcept;      ///< of the smallest element of A and B in memory
 bool is_fp8_product(const KernelConfig& c) noexcept;
 int instruction_n(const KernelConfig& c) noexcept;  ///< columns of one wgmma
 int block_k(const KernelConfig& c) noexcept;        ///< elements of k in a stage

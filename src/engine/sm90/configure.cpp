@@ -51,6 +51,9 @@ constexpr Shape kDecodedShape = {128, 192, 2, false};
 /// Where consumers decode A to registers.
 constexpr Shape kHeldShape = {256, 128, 2, false, 1, false, true};
 
+/// Where consumers cast A to registers: cooperative, so that one casts while products of the other run.
+constexpr std::array kCastShapes = {Shape{128, 256, 2, false}, Shape{128, 128, 2, false}, Shape{64, 128, 1, false}};
+
 /// Of sums that are promoted: cooperative, since the add hides behind the other consumer's products.
 constexpr std::array kPromotedShapes = {Shape{128, 256, 2, false}, Shape{128, 192, 2, false}, Shape{128, 128, 2, false},
                                         Shape{64, 128, 1, false}, Shape{64, 64, 1, false}};
@@ -62,6 +65,9 @@ bool is_promoted(const chain::FusionChain& c) {
   return is_fp8(multiplied_type(c, first_input(c, 0))) &&
          (scales_sums(c) || !std::ranges::all_of(c.gemms, &chain::Gemm::is_fast));
 }
+
+/// A that consumers decode, or cast.
+bool enters_from_registers(const chain::FusionChain& c) { return may_be_held(c) || may_be_cast(c); }
 
 Knobs knobs_of(const Shape& s, bool programmatic, bool holds) {
   Knobs knobs = {{kTileM, s.m},
@@ -94,10 +100,21 @@ std::vector<Shape> family_of(const chain::FusionChain& c, int sm_count) {
   for (const int split : {1, 2})
     if (narrow <= kNarrow) all.push_back({64, narrow > 16 ? 32 : 16, 1, false, split, turned});
   // Consumers decode A where both are narrow, or where few rows leave a narrow A to be all there is to read.
-  if (may_be_held(c) && may_be_held(exchanged(c))) all.push_back(kHeldShape);
+  const chain::FusionChain other = exchanged(c);
+  if (may_be_held(c) && may_be_held(other)) all.push_back(kHeldShape);
   for (const int split : {1, 2})
-    if (narrow <= kNarrow && may_be_held(turned ? exchanged(c) : c))
+    if (narrow <= kNarrow && may_be_held(turned ? other : c))
       all.push_back({128, narrow > 16 ? 32 : 16, 2, false, split, turned, true});
+  for (const bool exchanges : {false, true}) {
+    if (!may_be_cast(exchanges ? other : c)) continue;
+    for (Shape s : kCastShapes) {
+      s.exchanged = exchanges;
+      s.held = true;
+      all.push_back(s);
+    }
+    for (const int split : {1, 2})
+      if (narrow <= kNarrow && exchanges == turned) all.push_back({64, narrow > 16 ? 32 : 16, 1, false, split, turned, true});
+  }
   return all;
 }
 
@@ -141,6 +158,8 @@ KernelConfig configuration_of(const chain::FusionChain& chain, const Knobs& knob
   k.b_decoded = pieces_decoded(c, first_input(c, 1));
   const auto held = knobs.find(kHeld);
   k.held = held != knobs.end() && held->second != 0;
+  k.casts = k.held && may_be_cast(c);
+  if (k.casts) k.held = false, k.a_decoded = 0;
   if (k.held && k.b_decoded == 0) k.b_decoded = 8;  // 16-bit values, whose K changes its order
   k.promoted = is_promoted(c);
   const auto stored = [&](int side) {
@@ -191,7 +210,7 @@ std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) 
   const bool by_threads = std::any_of(c.values.begin(), c.values.end(), [&](const chain::Value& v) {
     return v.kind == chain::ValueKind::aux && v.varies[1] && v.varies[2] && v.source != staged;
   });
-  const bool runs = has_runs(c), holds = may_be_held(c) || may_be_held(turned);
+  const bool runs = has_runs(c), holds = enters_from_registers(c) || enters_from_registers(turned);
   for (const Shape& s : family_of(c, sm_count))
     for (const bool programmatic : {false, true}) {
       if (runs && (s.exchanged || s.n % (2 * chain::kRun) != 0)) continue;  // tiles of whole pairs

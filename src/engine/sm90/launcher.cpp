@@ -12,6 +12,7 @@
 #include "cuda/plan_context.hpp"
 #include "engine/sm90/exchange.hpp"
 #include "engine/sm90/problem.hpp"
+#include "engine/sm90/prologue.hpp"
 #include "engine/sm90/runs.hpp"
 #include "engine/sm90/scratch.hpp"
 
@@ -395,6 +396,11 @@ recipe::Requirements requirements_of(const chain::FusionChain& chain, bool is_ex
         {role,
          {.k_major = along_k, .modulus = 1, .stride_multiple = piece, .stride_limit = path == Path::tma, .alignment = piece}});
   };
+  // Where one plan casts what the copy engine brings, the others ask for the same, so that all of a chain take the same calls.
+  const bool groups = chain.grouping.axis != chain::GroupedAxis::none;
+  if (!config.casts && may_be_cast(chain)) ask(roles.a[0], Path::tma, true, stored_type(chain, first_input(chain, 0)));
+  if (!config.casts && !groups && may_be_cast(exchanged(chain)))
+    ask(roles.b[0], Path::tma, true, stored_type(chain, first_input(chain, 1)));
   for (int i = 0; i < roles.a_count; ++i)
     ask(roles.a[static_cast<std::size_t>(i)], config.a_path, config.a_major == Major::k && !config.a_turned, stored_a(config));
   for (int i = 0; i < (roles.by_address ? 0 : roles.b_count); ++i)

@@ -20,8 +20,9 @@ constexpr double kElementCycles = 3;  ///< of a value of D that goes by itself, 
 constexpr double kJoinCycles = 1000, kJoinCyclesPerValue = 2700.0 / (64.0 * 128.0);  ///< sums of another block
 constexpr double kLastStoreBytes = 40;  ///< per cycle: what the last tile of each SM writes while nothing runs
 
-/// Elements a cycle that producers decode beside products, which read the same shared memory.
-double decoded_per_cycle(int producers) { return 6.5 + 2.5 * producers; }
+/// Elements a cycle that producers decode beside products, which read the same shared memory; those that a prologue converts are
+/// slower.
+double decoded_per_cycle(int producers, bool converts) { return (6.5 + 2.5 * producers) * (converts ? 0.6 : 1.0); }
 
 /// Cycles in which a consumer decodes 64 rows of a k-block to registers and multiplies them, beside the other warps.
 constexpr double kHeldCycles = 400, kHeldCyclesPerColumn = 3.5;
@@ -118,11 +119,12 @@ double predict_seconds(const KernelConfig& c, const std::array<std::int64_t, 4>&
   const double instruction = std::max(c.block_n / 2.0, 16 + c.block_n / 4.0);
   const double promotion = c.scaled ? 3.0 : c.promoted ? 1.08 : 1.0;
   const double alone = c.consumers > 1 ? 1.0 : c.scaled ? 1.3 : 1.05;  // between its stages the tensor cores wait
+  const bool converts = c.a_stored != DataType::not_set || c.b_stored != DataType::not_set;
   const double decoded =
       block_k(c) * (c.a_count * c.block_m * (c.a_decoded != 0 && !c.held) + c.b_count * c.block_n * (c.b_decoded != 0));
   const double tile_cycles =
       k_blocks * std::max({multiplied * c.gemms * c.block_m / 64.0 * instruction * 4 * promotion * alone,
-                           decoded / decoded_per_cycle(c.producers),
+                           decoded / decoded_per_cycle(c.producers, converts),
                            c.held ? row_blocks(c) * (kHeldCycles + kHeldCyclesPerColumn * c.block_n) : 0.0});
   const bool pingpong = c.schedule == Schedule::pingpong;
   const double values = 1.0 * c.block_m * c.block_n / (pingpong ? 1 : c.consumers);
@@ -153,7 +155,7 @@ double predict_seconds(const KernelConfig& c, const std::array<std::int64_t, 4>&
 
   // Pieces of 16 bytes hold 64 elements beside scales of a tenth.
   const auto bytes = [&](int decoded_pieces) { return decoded_pieces == 0 ? bytes_of(c.input) : decoded_pieces * 17 / 64.0; };
-  const double a_rows = c.a_count * bytes(c.a_decoded), b_rows = c.b_count * bytes(c.b_decoded);
+  const double a_rows = c.casts ? bytes_of(c.a_stored) : c.a_count * bytes(c.a_decoded), b_rows = c.b_count * bytes(c.b_decoded);
   const double out = (c.has_d ? bytes_of(c.output) * l * m * n : 0) + c.run_bytes * l * m * n / (64 * 64);
   const double operands = l * k * (a_rows * m + b_rows * n * std::max(1.0, some));
   const double l2 = (l * k * (a_rows * m * std::ceil(n / c.block_n) + b_rows * n * tiles_m) + out) / kL2Bytes;

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "engine/sm90/expression.hpp"
+#include "engine/sm90/problem.hpp"
 
 namespace verglas::sm90 {
 namespace {
@@ -213,6 +214,27 @@ bool may_be_held(const FusionChain& c) noexcept {
   const MatrixInput &a = first_input(c, 0), &b = first_input(c, 1);
   const auto is_fp4 = [&](const MatrixInput& in) { return is_decoded_narrow(c, in) && stored_type(c, in) == DataType::fp4_e2m1; };
   return is_fp4(a) && (is_fp4(b) || (stored_type(c, b) == DataType::bf16 && b.prologue.empty() && b.scale_role < 0));
+}
+
+bool may_be_cast(const FusionChain& c) noexcept {
+  if (c.gemms.size() != 1 || c.grouping.axis != chain::GroupedAxis::none) return false;
+  const MatrixInput &a = first_input(c, 0), &b = first_input(c, 1);
+  const DataType stored = stored_type(c, a);
+  const bool is_byte = stored == DataType::int8 || stored == DataType::uint8 || is_fp8_factor(stored);
+  if (!is_byte || a.prologue.size() != 1 || !b.prologue.empty() || a.scale_role >= 0 || b.scale_role >= 0) return false;
+  PrologueStep cast;
+  cast.dtype = a.dtype;
+  if (a.prologue[0] != cast || (a.dtype != DataType::bf16 && a.dtype != DataType::fp16) || stored_type(c, b) != a.dtype)
+    return false;
+  const std::vector<recipe::RoleView> views = declared_views(c);
+  const auto goes_by_map = [&](const MatrixInput& in, bool along_k) {
+    const recipe::RoleView& v = views[static_cast<std::size_t>(in.role)];
+    const int bytes = bytes_of(stored_type(c, in));
+    const Matrix x = matrix_of(v, bytes);
+    return best_path(x, along_k || major_of(x, v.extent[1], v.extent[2]) == Major::k, v.extent[1], v.extent[2], v.extent[0],
+                     bytes) == Path::tma;
+  };
+  return lies_along_k(c, a) && goes_by_map(a, true) && goes_by_map(b, false);
 }
 
 DataType multiplied_type(const FusionChain& c, const MatrixInput& in) noexcept {

@@ -24,6 +24,9 @@ bool scales_sums(const chain::FusionChain& chain) noexcept;
 int pieces_decoded(const chain::FusionChain& chain, const chain::MatrixInput& input) noexcept;
 /// True where consumers may decode A: it is fp4, and B is too or is bf16 as it is stored.
 bool may_be_held(const chain::FusionChain& chain) noexcept;
+/// True where consumers may cast A: bytes along K, of one product with 16-bit values, which are cast and no more, and both lie as
+/// the copy engine wants them.
+bool may_be_cast(const chain::FusionChain& chain) noexcept;
 std::optional<Decline> fault_of_scales(const chain::FusionChain& chain);
 
 /// Matrices of one side take the same way into the product.

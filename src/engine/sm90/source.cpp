@@ -52,6 +52,7 @@ std::string constants_text(const KernelConfig& c) {
   add("int", "B_DECODED", c.b_decoded);
   add("int", "PRODUCERS", c.producers);
   add("bool", "HELD", c.held);
+  add("bool", "CASTS", c.casts);
   add("bool", "CARRIED", c.carried);
   add("int", "DECODERS", c.producers - c.carried);
   add("int", "JOINED", c.joined);
@@ -122,7 +123,7 @@ std::string scaled_text(const KernelConfig& c) {
 
 std::string wgmma_text(const KernelConfig& c) {
   const int registers = instruction_n(c) / 2, k = 32 / bytes_of(c.input);
-  const bool integer = c.input == DataType::int8;
+  const bool integer = c.input == DataType::int8, from_registers = c.held || c.casts;
   // One k-step in units of 16 bytes of the descriptor's address: 32 bytes along a line, or 16 lines.
   const int a_step = c.a_major == Major::k ? 2 : 128, b_step = c.b_major == Major::k ? 2 : 128;
   std::string list, operands;
@@ -133,18 +134,22 @@ std::string wgmma_text(const KernelConfig& c) {
   // Signs of both factors, and which of them lie along M or N: only 16-bit types may.
   std::string immediates = integer ? "" : ", 1, 1";
   if (bytes_of(c.input) == 2)
-    immediates += c.held ? ", 0" : fmt::format(", {}, {}", c.a_major == Major::k ? 0 : 1, c.b_major == Major::k ? 0 : 1);
-  const int count = c.scaled ? 1 : c.held ? 2 : 4;
+    immediates += fmt::format("{}, {}",
+                              from_registers          ? ""
+                              : c.a_major == Major::k ? ", 0"
+                                                      : ", 1",
+                              c.b_major == Major::k ? 0 : 1);
+  const int count = c.scaled ? 1 : from_registers ? 2 : 4;
   std::string steps, registers_a, operands_a;
   for (int step = 0; step < count; ++step) {
-    const std::string a = c.held ? fmt::format("{{%{},%{},%{},%{}}}", registers + 4 * step, registers + 4 * step + 1,
-                                               registers + 4 * step + 2, registers + 4 * step + 3)
-                                 : fmt::format("a{}", step);
+    const std::string a = from_registers ? fmt::format("{{%{},%{},%{},%{}}}", registers + 4 * step, registers + 4 * step + 1,
+                                                       registers + 4 * step + 2, registers + 4 * step + 3)
+                                         : fmt::format("a{}", step);
     fmt::format_to(std::back_inserter(steps),
                    "        \"wgmma.mma_async.sync.aligned.m64n{}k{}.{}.{}.{} {{{}}}, {}, b{}, {}{};\\n\"\n", instruction_n(c), k,
                    integer ? "s32" : "f32", wgmma_type(c.input), wgmma_type(input_of_b(c)), list, a, step, step ? "1" : "p",
                    immediates);
-    for (int i = 0; c.held && i < 4; ++i) operands_a += fmt::format("\"r\"(a[{}]), ", 4 * step + i);
+    for (int i = 0; from_registers && i < 4; ++i) operands_a += fmt::format("\"r\"(a[{}]), ", 4 * step + i);
   }
   // The address is in the low word, and no tile crosses its 14 bits: 32-bit additions.
   const auto addresses = [&](char side, int operand, int to_next) {
@@ -156,8 +161,8 @@ std::string wgmma_text(const KernelConfig& c) {
       text += fmt::format("        \"add.u32 {0}l, {0}l, {1};\\nmov.b64 {0}{2}, {{{0}l, {0}h}};\\n\"\n", side, to_next, step);
     return text;
   };
-  const int b = registers + (c.held ? 4 * count : 1);
-  if (!c.held) operands_a = "\"l\"(a), ";
+  const int b = registers + (from_registers ? 4 * count : 1);
+  if (!from_registers) operands_a = "\"l\"(a), ";
   return fmt::format(
       "struct Wgmma {{\n"
       "  using Accumulator = {0};\n"
@@ -176,8 +181,8 @@ std::string wgmma_text(const KernelConfig& c) {
       "  VG_DEVICE static void settle(Accumulator (&d)[{2}]) {{ asm volatile(\"\" : {8}::\"memory\"); }}\n"
       "}};\n",
       integer ? "int" : "float", instruction_n(c), registers,
-      c.held ? fmt::format("const uint32 (&a)[{}]", 4 * count) : std::string("uint64 a"), b + 1,
-      c.held ? std::string() : addresses('a', registers, a_step), addresses('b', b, b_step), steps, operands, operands_a,
+      from_registers ? fmt::format("const uint32 (&a)[{}]", 4 * count) : std::string("uint64 a"), b + 1,
+      from_registers ? std::string() : addresses('a', registers, a_step), addresses('b', b, b_step), steps, operands, operands_a,
       c.scaled ? scaled_text(c) : std::string());
 }
 

@@ -211,6 +211,8 @@ void fit_operands(KernelConfig& c, const Problem& p) {
   // What is decoded lies along K in a stage, whatever its strides, and finds out about them at the call.
   if (c.a_decoded != 0) c.a_major = Major::k, c.a_turned = false, c.a_path = Path::bytes1;
   if (c.b_decoded != 0) c.b_major = Major::k, c.b_turned = false, c.b_path = static_cast<Path>(bytes_of(stored_b(c)));
+  if (c.casts)
+    c.a_major = Major::k, c.a_turned = false, c.a_path = best_path(p.a[0], true, p.m, p.k, p.batches, bytes_of(c.a_stored));
   if (!c.has_d) return;
   // Nor does D go by boxes along M there.
   const OutputFit d = c.groups > 0 && !c.depth_groups ? OutputFit{best_path(p.d, true, p.m, p.n, p.batches, out), false}
@@ -220,6 +222,10 @@ void fit_operands(KernelConfig& c, const Problem& p) {
 }
 
 MapRequest map_of_a(const KernelConfig& c, const Problem& p, std::size_t which) {
+  if (c.casts)
+    return request(c.a_stored, p.a[which].address, p.k, p.m, p.a[which].row_stride, p.batches, p.a[which].batch_stride,
+                   static_cast<std::uint32_t>(block_k(c)), static_cast<std::uint32_t>(rows_in_a_stage(Major::k, c.block_m, p.m)),
+                   cuda::CU_TENSOR_MAP_SWIZZLE_64B);
   return map_of_input(c, p.a[which], c.a_major, rows_of_box_of_a(c), p.m, p.k, p.batches);
 }
 MapRequest map_of_b(const KernelConfig& c, const Problem& p, std::size_t which) {
@@ -271,7 +277,7 @@ ParameterBlock make_block(const KernelConfig& c, const Problem& p, int group, bo
   if (p.k == 0) b.k_first = 1 << 30;
   const std::int64_t a_rows = c.a_path == Path::tma ? c.a_count * rows_in_a_stage(c.a_major, rows_of_box_of_a(c), p.m) : 0;
   const std::int64_t b_rows = c.b_path == Path::tma ? c.b_count * rows_in_a_stage(c.b_major, c.block_n, p.n) : 0;
-  b.stage_bytes = static_cast<std::int32_t>(((ends_early(c) ? 0 : a_rows) + b_rows) * kLineBytes);
+  b.stage_bytes = static_cast<std::int32_t>((ends_early(c) ? 0 : a_rows) * line_bytes_of_a(c) + b_rows * kLineBytes);
   b.row_block_bytes = static_cast<std::int32_t>(ends_early(c) ? a_rows * kLineBytes : 0);
   b.swap_raster = swap_raster ? 1 : 0;
   const auto tiles_m = static_cast<std::uint32_t>(ceil_div(p.m, c.block_m)),

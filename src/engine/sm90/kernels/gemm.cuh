@@ -124,6 +124,8 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
     if constexpr (C::HELD) {
       const int block = C::SPLIT == 1 ? 0 : static_cast<int>(cluster_rank()) * p.k_blocks;
       multiply_tile_held<C, Wgmma, decltype(Prologues::a)>(acc, smem, ring, k_blocks, first_row_block, block, on_block);
+    } else if constexpr (C::CASTS) {
+      multiply_tile_cast<C, Wgmma, decltype(Prologues::a)>(acc, smem, ring, k_blocks, first_row_block, on_block, on_issued);
     } else if constexpr (C::SCALED) {
       multiply_tile_scaled<C, Wgmma>(acc, smem, ring, k_blocks, first_row_block, on_block);
     } else if constexpr (C::PROMOTED) {

@@ -18,7 +18,7 @@ namespace vg {
 ///   DECODING                   DECODERS x each decoded A, each decoded B: SLOTS x pieces of 16 bytes and their scales
 ///
 /// HELD: the A of a stage is as in memory, pieces of 16 bytes and four scales a line (HeldPart); consumers decode it to
-/// registers.
+/// registers. CASTS: it is bytes, in lines of 64 (CastPart).
 template <class C>
 struct Layout {
   static constexpr int LINE = 128;  // bytes; one k-block of a row, or 64 elements along MN
@@ -29,7 +29,9 @@ struct Layout {
   static constexpr int A_LINES = C::BLOCK_M;
   static constexpr int B_LINES = C::B_K_MAJOR ? C::BLOCK_N : (C::BLOCK_N + 63) / 64 * 64;
   static constexpr int A_BYTES =  // of one matrix
-      C::HELD ? (A_LINES * (16 * C::A_DECODED + 4) + 1023) / 1024 * 1024 : A_LINES * LINE;
+      C::HELD    ? (A_LINES * (16 * C::A_DECODED + 4) + 1023) / 1024 * 1024
+      : C::CASTS ? A_LINES * BLOCK_K
+                 : A_LINES * LINE;
   static constexpr int B_BYTES = B_LINES * LINE;
   static constexpr int ALL_A_BYTES = C::A_COUNT * A_BYTES;
   static constexpr int SCALES = ALL_A_BYTES + C::B_COUNT * B_BYTES;  // in a stage: 16 bytes a line of each A, then of each B
@@ -79,6 +81,7 @@ struct Layout {
   static_assert(SMEM_BYTES <= 232448);
   static_assert(C::DECODERS == 1 || (C::STAGES >= C::DECODERS + (C::PINGPONG ? 2 : 0)));  // else parities are mistaken
   static_assert(!C::HELD || (C::A_DECODED != 0 && C::B_DECODED != 0 && C::GEMMS == 1 && !C::PINGPONG));
+  static_assert(!C::CASTS || (!C::HELD && C::GEMMS == 1 && !A_COPIED && !B_COPIED && C::GROUPS == 0));
   static_assert(C::JOINED == 1 || (C::HELD && C::DECODERS == 1));
 
   VG_DEVICE static uint32 full(uint32 smem, int stage) { return smem + BARRIERS + 8 * stage; }

@@ -1,4 +1,5 @@
 #pragma once
+#include "cast.cuh"
 #include "decode.cuh"
 #include "layout.cuh"
 #include "tile_scheduler.cuh"
@@ -226,6 +227,43 @@ VG_DEVICE void multiply_tile_held(typename Wgmma::Accumulator (&acc)[C::GEMMS][L
     previous = ring.stage;
     ring.next();
   }
+  wgmma_wait<0>();
+#pragma unroll
+  for (int i = 0; i < L::M_BLOCKS; ++i) Wgmma::settle(acc[0][i]);
+  if (arriving) barrier_arrive(L::empty(smem, previous));
+}
+
+/// The same of an A in bytes that the copy engine brings and consumers cast, half a k-block of 64 rows at a time: while wgmma
+/// reads one half from registers, the next is cast. B is as it is stored.
+template <class C, class Wgmma, class Way, class OnBlock, class OnIssued>
+VG_DEVICE void multiply_tile_cast(typename Wgmma::Accumulator (&acc)[C::GEMMS][Layout<C>::M_BLOCKS][C::BLOCK_N / 2], uint32 smem,
+                                  Ring<C::STAGES>& ring, int k_blocks, int first_row_block, OnBlock on_block,
+                                  OnIssued on_issued) {
+  using L = Layout<C>;
+  constexpr int STEPS_OF_B = 2 * (C::B_K_MAJOR ? 2 : 128);  // of a descriptor's address, from half to half
+  const bool arriving = threadIdx.x % 32 == 0;
+  int previous = 0;
+  CastPart<C, Way> part(first_row_block);
+  uint32 fragments[2][8];
+#pragma unroll 1
+  for (int k_block = 0; k_block < k_blocks; ++k_block) {
+    barrier_wait(L::full(smem, ring.stage), ring.phase);
+    const uint32 stage = smem + ring.stage * L::STAGE_BYTES;
+    const uint64 b_matrix = matrix_descriptor(stage + L::ALL_A_BYTES, C::B_K_MAJOR ? 16 : 8192, 1024);
+#pragma unroll
+    for (int turn = 0; turn < 2 * L::M_BLOCKS; ++turn) {
+      const int i = turn / 2, half = turn % 2;
+      part.load(stage, i, half);
+      wgmma_wait<1>();  // what read these registers last
+      if (turn == 1 && k_block != 0 && arriving) barrier_arrive(L::empty(smem, previous));
+      part.cast(half, fragments[half]);
+      Wgmma::multiply(acc[0][i], fragments[half], b_matrix + half * STEPS_OF_B, k_block != 0 || half != 0);
+    }
+    on_block(k_block);
+    previous = ring.stage;
+    ring.next();
+  }
+  on_issued();
   wgmma_wait<0>();
 #pragma unroll
   for (int i = 0; i < L::M_BLOCKS; ++i) Wgmma::settle(acc[0][i]);

@@ -338,6 +338,16 @@ VG_DEVICE uint32 multiply_bf16(uint32 a, uint32 b) {
   asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
   return r;
 }
+VG_DEVICE uint32 subtract_bf16(uint32 a, uint32 b) {
+  uint32 r;
+  asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+  return r;
+}
+VG_DEVICE uint32 subtract_fp16(uint32 a, uint32 b) {
+  uint32 r;
+  asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+  return r;
+}
 /// Nearest even, saturating; NaN is 0.
 VG_DEVICE int nearest_int(float f) {
   int i;
