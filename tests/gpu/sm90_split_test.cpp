@@ -30,12 +30,24 @@ class Sm90Split : public support::GpuTest {
   }
 };
 
+/// Weights along K and along N, rows for narrow tiles, which exchange them, and for wide ones: whichever operand is read once.
 TEST_F(Sm90Split, IsExactForManyTilesOfACluster) {
   int plans_seen = 0;
-  for (const std::int64_t k : {72, 200, 328}) {
+  struct Kind {
+    std::int64_t k, rows;
+    bool along_k;
+  };
+  for (const auto& [k, rows, along_k] : {Kind{72, 128, true},
+                                         {200, 128, true},
+                                         {328, 128, true},
+                                         {200, 128, false},
+                                         {328, 64, false},
+                                         {200, 16, true},
+                                         {328, 16, false},
+                                         {72, 32, false}}) {
     Graph g;
-    const Tensor a = g.tensor({.name = "a", .dim = {128, k}, .stride = {k, 1}});
-    const Tensor b = g.tensor({.name = "b", .dim = {k, 512}, .stride = {1, k}});
+    const Tensor a = g.tensor({.name = "a", .dim = {rows, k}, .stride = {k, 1}});
+    const Tensor b = g.tensor({.name = "b", .dim = {k, 512}, .stride = {along_k ? 1 : 512, along_k ? k : 1}});
     g.matmul(a, b).set_output(true);
     const PlanList plans = g.plans({.device = kGpu, .deselect_engines = {"cpu", "cublaslt"}});
 
@@ -47,12 +59,13 @@ TEST_F(Sm90Split, IsExactForManyTilesOfACluster) {
       for (std::int64_t n = 0; n < kN; ++n) {
         int sum = 0;
         for (std::int64_t i = 0; i < k; ++i)
-          sum += va[static_cast<std::size_t>(m * k + i)] * vb[static_cast<std::size_t>(n * k + i)];
+          sum += va[static_cast<std::size_t>(m * k + i)] * vb[static_cast<std::size_t>(along_k ? n * k + i : i * kN + n)];
         want.push_back(static_cast<std::uint16_t>(oracle::encode(oracle::Format::bf16, sum)));
       }
-    const std::vector<TensorView> call = {TensorView::dense(da.data(), DataType::bf16, {kM, k}, kGpu),
-                                          TensorView::strided(db.data(), DataType::bf16, {k, kN}, {1, k}, kGpu),
-                                          TensorView::dense(dd.data(), DataType::bf16, {kM, kN}, kGpu)};
+    const std::vector<TensorView> call = {
+        TensorView::dense(da.data(), DataType::bf16, {kM, k}, kGpu),
+        TensorView::strided(db.data(), DataType::bf16, {k, kN}, {along_k ? 1 : kN, along_k ? k : 1}, kGpu),
+        TensorView::dense(dd.data(), DataType::bf16, {kM, kN}, kGpu)};
     for (std::size_t i = 0; i < plans.size(); ++i) {
       if (plans.knobs(i).at("SPLIT") == 1) continue;
       SCOPED_TRACE(plans.name(i));
@@ -71,7 +84,7 @@ TEST_F(Sm90Split, IsExactForManyTilesOfACluster) {
       ++plans_seen;
     }
   }
-  EXPECT_GE(plans_seen, 12) << "two tiles, with programmatic launch and without, for three K";
+  EXPECT_GE(plans_seen, 32) << "two tiles, with programmatic launch and without, for eight kinds";
 }
 
 }  // namespace
