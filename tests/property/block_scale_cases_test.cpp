@@ -2,10 +2,13 @@
 
 #include <cmath>
 #include <limits>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "oracle/block_scale.hpp"
 #include "oracle/memory.hpp"
+#include "support/cliff.hpp"
 #include "verglas/verglas.hpp"
 
 // What went wrong with narrow formats for people who do this job, on the CPU engine. Each test is named after its case.
@@ -131,6 +134,68 @@ TEST(NarrowCases, A16_ALongSumOfFp8LosesNothing) {
   EXPECT_EQ(out, std::vector<float>(out.size(), 66047.9375F));
 }
 
+/// Zeros behind which no memory is.
+class CliffBytes {
+ public:
+  explicit CliffBytes(std::int64_t bytes) : memory_(std::make_unique<support::Cliff>(static_cast<std::size_t>(bytes))) {}
+  void* data() const { return memory_->data(); }
+  unsigned char& operator[](std::int64_t i) const { return static_cast<unsigned char*>(data())[i]; }
+
+ private:
+  std::unique_ptr<support::Cliff> memory_;
+};
+
+/// All elements are 1, scales 1, 2 or 4 by row: data and scales end where memory does.
+void check_ends_of_scales(const Format4& f, std::int64_t k, bool in_atoms) {
+  SCOPED_TRACE(std::string(name_of(f.data)) + (in_atoms ? " in atoms" : " in plain order") + ", K " + std::to_string(k));
+  constexpr std::int64_t kM = 193, kN = 97;
+  const std::int64_t columns = (k + f.block - 1) / f.block;
+  Graph g({.io_data_type = DataType::fp32});
+  struct Side {
+    CliffBytes data, scales;
+  };
+  const auto scale_of = [](std::int64_t row) { return std::ldexp(1.0, static_cast<int>(row % 3)); };
+  const auto side = [&](std::int64_t rows, bool is_b, Tensor& entering) {
+    const std::int64_t bytes = in_atoms ? oracle::atom_bytes(1, rows, columns) : rows * columns;
+    Side s{CliffBytes(rows * k * bits_of(f.data) / 8), CliffBytes(bytes)};
+    for (std::int64_t i = 0; i < rows * k; ++i) oracle::put_at(static_cast<Format>(f.data), s.data.data(), i, 1);
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t c = 0; c < columns; ++c)
+        s.scales[in_atoms ? oracle::atom_byte(rows, columns, 0, r, c) : r * columns + c] =
+            static_cast<unsigned char>(oracle::encode(static_cast<Format>(f.scale), scale_of(r)));
+    using Dims = std::vector<std::int64_t>;
+    const Tensor matrix =
+        g.tensor({.dim = is_b ? Dims{k, rows} : Dims{rows, k}, .stride = is_b ? Dims{1, k} : Dims{k, 1}, .data_type = f.data});
+    const Tensor scales =
+        in_atoms ? g.tensor({.dim = {bytes}, .stride = {1}, .data_type = f.scale, .reordering = TensorReordering::f8_128x4})
+                 : g.tensor({.dim = is_b ? Dims{columns, rows} : Dims{rows, columns},
+                             .stride = is_b ? Dims{1, columns} : Dims{columns, 1},
+                             .data_type = f.scale});
+    entering = g.block_scale_dequantize(matrix, scales, {f.block});
+    return s;
+  };
+  Tensor ta, tb;
+  const Side a = side(kM, false, ta), b = side(kN, true, tb);
+  g.matmul(ta, tb).set_output(true);
+  const CliffBytes out(kM * kN * 4);
+  const PlanList plans = g.plans();
+  ASSERT_GT(plans.size(), 0U);
+  for (std::size_t p = 0; p < plans.size(); ++p) {
+    const Status status =
+        plans.compile(p).execute(std::vector<void*>{a.data.data(), b.data.data(), a.scales.data(), b.scales.data(), out.data()});
+    ASSERT_TRUE(status.ok());
+    for (std::int64_t i = 0; i < kM * kN; ++i)
+      ASSERT_EQ(oracle::value_at(Format::fp32, out.data(), i), static_cast<double>(k) * scale_of(i / kN) * scale_of(i % kN)) << i;
+  }
+}
+
+TEST(NarrowCases, A36_NoReadPastTheEndOfScales) {
+  for (const bool in_atoms : {true, false}) {
+    for (const std::int64_t k : {128, 144}) check_ends_of_scales(kMxfp8, k, in_atoms);
+    for (const std::int64_t k : {128, 136}) check_ends_of_scales(kNvfp4, k, in_atoms);
+  }
+}
+
 TEST(NarrowCases, A19_BeyondTheRangeOfFp8) {
   std::vector<float> x = {448, 464, 465, 480, 1000, -1000, kInf, -kInf, kNan};
   x.resize(32, 1);
@@ -156,6 +221,9 @@ TEST(NarrowCases, A20_BlocksOfNothingAndOfAlmostNothing) {
     for (std::size_t i = 0; i < x.size(); ++i) {
       const double s = decoded(f.scale, r.scales, i / static_cast<std::size_t>(f.block)), q = decoded(f.data, r.data, i);
       ASSERT_FALSE(std::isnan(s) || std::isnan(q)) << x[i];
+      if (x[i] == 0 || s == 0) {
+        ASSERT_EQ(q, 0) << x[i] << " under a scale of " << s;
+      }
       // Half a step of the elements, at either end of their range; scales of e4m3 begin at 2^-9.
       const double off = static_cast<double>(x[i]) / 4 + s + (f.scale == DataType::fp8_e8m0 ? 0x1p-126 : 0x1p-8);
       if (x[i] < 1e29F) {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <thread>
 
 #include "oracle/graph.hpp"
@@ -355,8 +356,9 @@ TEST(FieldCases, A28_ATensorWithoutElementsNeedsNoAddress) {
   const CompiledPlan plan = product({1, 5, 8}, {1, 8, 6});
   const PoisonedBuffer b = ints({1, 8, 6}, 22);
   PoisonedBuffer y = output({1, 5, 6});
-  const auto end = static_cast<char*>(y.data()) + y.span_bytes();
-  for (void* nothing : {static_cast<void*>(nullptr), static_cast<void*>(end), reinterpret_cast<void*>(std::uintptr_t{3})})
+  const auto end = static_cast<char*>(y.data()) + y.span_bytes(), inside = static_cast<char*>(b.data()) + 5;
+  for (void* nothing : {static_cast<void*>(nullptr), static_cast<void*>(end), static_cast<void*>(inside),
+                        reinterpret_cast<void*>(std::uintptr_t{3})})
     EXPECT_TRUE(
         plan.execute(std::vector{view(nothing, {1, 0, 8}, {1, 1, 1}), view(b), view(nothing, {1, 0, 6}, {1, 1, 1})}).ok());
   EXPECT_EQ(y.any_write(), "");
@@ -470,6 +472,36 @@ TEST(FieldCases, A35_NoReadPastTheEndOfAnyOperand) {
         check_ends(fp32, aux, fp16, n, by_rows);
         check_ends(int8, aux, int32, n, by_rows);
         if (HasFatalFailure()) return;
+      }
+    }
+}
+
+/// Sums of every plan over a K far beyond all blocks of it, and at the edges of those that are packed.
+TEST(FieldCases, A39_ProductsOfGreatDepth) {
+  struct Shape {
+    std::int64_t m, n, k;
+  };
+  for (const Shape& s :
+       {Shape{6, 10, 147456}, {24, 16, 2048}, {12, 32, 4096}, {5, 7, 1023}, {5, 7, 1025}, {5, 7, 2047}, {5, 7, 2049}})
+    for (const DataType type : {DataType::fp32, DataType::bf16, DataType::int8}) {
+      SCOPED_TRACE(::testing::Message() << s.m << " x " << s.n << " x " << s.k << ' ' << name_of(type));
+      const auto format = static_cast<Format>(type);
+      const PoisonedBuffer a = ints({1, s.m, s.k}, {s.m * s.k, s.k, 1}, 27, format),
+                           b = ints({1, s.k, s.n}, {s.k * s.n, 1, s.k}, 28, format);
+      const DataType sum = type == DataType::int8 ? DataType::int32 : DataType::fp32;
+      Graph g({.io_data_type = sum, .intermediate_data_type = sum, .compute_data_type = sum});
+      g.matmul(declare(g, a.dims(), type, a.strides()), declare(g, b.dims(), type, b.strides())).set_output(true);
+      std::vector<int> va, vb;
+      for (std::int64_t i = 0; i < s.m * s.k; ++i) va.push_back(static_cast<int>(oracle::value_at(format, a.data(), i)));
+      for (std::int64_t i = 0; i < s.n * s.k; ++i) vb.push_back(static_cast<int>(oracle::value_at(format, b.data(), i)));
+      const PlanList plans = g.plans();
+      for (std::size_t p = 0; p < plans.size(); ++p) {
+        PoisonedBuffer y(static_cast<Format>(sum), {1, s.m, s.n}, {s.m * s.n, s.n, 1});
+        plans.compile(p).run(std::vector{view(a, type), view(b, type), view(y, sum)});
+        for (std::int64_t i = 0; i < s.m * s.n; ++i)
+          ASSERT_EQ(at(y, {0, i / s.n, i % s.n}), std::inner_product(va.begin() + i / s.n * s.k, va.begin() + (i / s.n + 1) * s.k,
+                                                                     vb.begin() + i % s.n * s.k, 0))
+              << plans.name(p) << ' ' << i;
       }
     }
 }
