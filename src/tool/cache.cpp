@@ -1,22 +1,14 @@
 #include "jit/cache.hpp"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
-
-#include <ctime>
 
 #include "tool/command.hpp"
 
 namespace verglas::tool {
 namespace {
 
-std::string date_of(std::int64_t seconds) {
-  const std::time_t t = seconds;
-  std::tm utc{};
-  gmtime_r(&t, &utc);
-  char text[16];
-  std::strftime(text, sizeof text, "%Y-%m-%d", &utc);
-  return text;
-}
+std::string date_of(const jit::CacheItem& item) { return fmt::format("{:%Y-%m-%d}", fmt::gmtime(item.last_use)); }
 
 /// Prints entries; those that are not sound say why.
 void print(const std::vector<jit::CacheItem>& items, bool as_json) {
@@ -28,13 +20,13 @@ void print(const std::vector<jit::CacheItem>& items, bool as_json) {
     bytes += item.bytes;
     j["entries"].push_back({{"file", item.name},
                             {"bytes", item.bytes},
-                            {"last_use", date_of(item.last_use)},
+                            {"last_use", date_of(item)},
                             {"kernel", item.kernel},
                             {"arch", item.arch},
                             {"registers", item.report.registers},
                             {"compile_ms", item.compile_ms},
                             {"fault", item.fault}});
-    text += fmt::format("{}  {:9} bytes  {}  {}\n", item.name.substr(0, 16), item.bytes, date_of(item.last_use),
+    text += fmt::format("{}  {:9} bytes  {}  {}\n", item.name.substr(0, 16), item.bytes, date_of(item),
                         item.fault.empty() ? fmt::format("{} {}, {} registers, compiled in {:.0f} ms", item.kernel, item.arch,
                                                          item.report.registers, item.compile_ms)
                                            : "not sound: " + item.fault);

@@ -1,6 +1,5 @@
+#include <fmt/chrono.h>
 #include <fmt/format.h>
-
-#include <ctime>
 
 #include "plan/tuning_record.hpp"
 #include "tool/command.hpp"
@@ -17,14 +16,7 @@ struct Options {
   bool json = false;
 };
 
-std::string date_of(std::int64_t seconds) {
-  const std::time_t t = seconds;
-  std::tm utc{};
-  gmtime_r(&t, &utc);
-  char text[24];
-  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M", &utc);
-  return text;
-}
+std::string date_of(const plan::TuningEntry& e) { return fmt::format("{:%Y-%m-%d %H:%M}", fmt::gmtime(e.when)); }
 
 /// Tunes the graph as it is declared; one object for the report.
 Json tune(Graph& graph, const Options& o) {
@@ -84,12 +76,12 @@ void list(bool as_json) {
       one["device"] = e.device;
       one["summary"] = e.summary;
       one["extents"] = e.extents;
-      one["when"] = date_of(e.when);
+      one["when"] = date_of(e);
       one["plans"] = e.plans.size();
       one["engine"] = e.plans.front().engine;
       one["seconds"] = e.plans.front().seconds;
-      text += fmt::format("{}  {}  L={} M={} N={} K={}  {}  {:.2f} us by {}, of {} plans\n", date_of(e.when), e.device,
-                          e.extents[0], e.extents[1], e.extents[2], e.extents[3], e.summary, e.plans.front().seconds * 1e6,
+      text += fmt::format("{}  {}  L={} M={} N={} K={}  {}  {:.2f} us by {}, of {} plans\n", date_of(e), e.device, e.extents[0],
+                          e.extents[1], e.extents[2], e.extents[3], e.summary, e.plans.front().seconds * 1e6,
                           e.plans.front().engine, e.plans.size());
     } else {
       text += fmt::format("{}: ignored: {}\n", item.file, item.fault);

@@ -195,16 +195,26 @@ class Generator {
     return s;
   }
 
-  /// A matrix with whatever is computed on its way into the product; answers the tensor that enters.
-  int draw_matrix(bool is_a, Format entering) {
+  struct Axes {
+    std::vector<Axis> axes;
+    Dims dims;
+  };
+  /// Those of a matrix; its batch may be broadcast.
+  Axes draw_axes(bool is_a) {
     const bool broadcast = (is_a ? broadcast_a_ : broadcast_b_) && r_.chance(70);
-    std::vector<Axis> axes = is_a ? std::vector{Axis::m, Axis::k} : std::vector{Axis::k, Axis::n};
-    Dims dims{extent(axes[0]), extent(axes[1])};
+    Axes a{is_a ? std::vector{Axis::m, Axis::k} : std::vector{Axis::k, Axis::n}, {}};
+    a.dims = {extent(a.axes[0]), extent(a.axes[1])};
     if (rank_ == 3) {
       const bool is_live = !broadcast && extent(Axis::l) != 1;
-      axes.insert(axes.begin(), is_live ? Axis::l : Axis::one);
-      dims.insert(dims.begin(), is_live ? extent(Axis::l) : 1);
+      a.axes.insert(a.axes.begin(), is_live ? Axis::l : Axis::one);
+      a.dims.insert(a.dims.begin(), is_live ? extent(Axis::l) : 1);
     }
+    return a;
+  }
+
+  /// A matrix with whatever is computed on its way into the product; answers the tensor that enters.
+  int draw_matrix(bool is_a, Format entering) {
+    auto [axes, dims] = draw_axes(is_a);
     const std::int64_t steps = c_.is_tied || !r_.chance(22) ? 0 : r_.between(1, 3);
     Format root = entering;
     if (steps > 0 && r_.chance(70)) root = r_.pick(kStored);
@@ -243,14 +253,7 @@ class Generator {
 
   /// Data with the scales of its blocks along K; answers the tensor that enters the product.
   int draw_scaled(bool is_a) {
-    const bool broadcast = (is_a ? broadcast_a_ : broadcast_b_) && r_.chance(70);
-    std::vector<Axis> axes = is_a ? std::vector{Axis::m, Axis::k} : std::vector{Axis::k, Axis::n};
-    Dims dims{extent(axes[0]), extent(axes[1])};
-    if (rank_ == 3) {
-      const bool is_live = !broadcast && extent(Axis::l) != 1;
-      axes.insert(axes.begin(), is_live ? Axis::l : Axis::one);
-      dims.insert(dims.begin(), is_live ? extent(Axis::l) : 1);
-    }
+    auto [axes, dims] = draw_axes(is_a);
     const std::size_t k = dims.size() - (is_a ? 1 : 2);
     const Format format = r_.pick(scaled_formats_);
     const bool fp4 = format == Format::e2m1;

@@ -1,5 +1,8 @@
 #pragma once
+#include <string>
+
 #include "oracle/judge.hpp"
+#include "verglas/error.hpp"
 #include "verglas/tensor.hpp"
 
 namespace support {
@@ -22,5 +25,9 @@ inline oracle::Buffer seen_by_judge(const verglas::TensorView& v) {
   b.strides.assign(v.stride.begin(), v.stride.begin() + v.rank);
   return b;
 }
+
+/// What is wrong with a refusal of a call that the judge calls illegal: it says too little, or names no rule that he has found
+/// too. Empty where nothing is.
+std::string disputed(const verglas::Error& refusal, const oracle::Verdict& verdict);
 
 }  // namespace support
