@@ -11,6 +11,7 @@ A result file is an object with `rival`, `machine`, `commit`, `command` and `row
 `at_most`, what the ratio could be.
 A file of bench/gpu/measure.py has `records` of products and fused graphs beside their rivals; PART is products-TYPE, flavors, or
 open, what is below its goal.
+One of bench/device/quantise.cpp has the time of the plain product over that of each output.
 Another file with `records` is of bench/device/gemm_probe.cpp: the fastest flavor of the kernel for each shape.
 A file with `runs` is of bench/gpu_host and bench/host/python_call.py: host time of a call beside a bare launch.
 """
@@ -256,6 +257,21 @@ def tile_of(plan: str) -> str:
     return ", ".join(words)
 
 
+def quantised_of(result: dict) -> str:
+    """The plain product's time over ours, of each output a column."""
+    rows: dict[tuple[str, str], dict[str, dict]] = {}
+    for record in result["records"]:
+        operands, extent, output = record["case"].split(" ", 2)
+        rows.setdefault((operands, extent), {})[output] = record
+    outputs = list(dict.fromkeys(output for row in rows.values() for output in row))
+    lines = [f"| operands, extent | plain, µs | {' | '.join(outputs)} |", f"|---|{'--:|' * (1 + len(outputs))}"]
+    for (operands, extent), row in rows.items():
+        cells = [f"**{row[output]['ratio']:.2f}**" if output in row else "" for output in outputs]
+        plain = next(iter(row.values()))["rival_us"]
+        lines.append(f"| {operands} {extent}\N{SUPERSCRIPT THREE} | {plain:.1f} | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", f"`{result['command']}` ({result['device']}; commit {result['commit']})"])
+
+
 def block_of(name: str, part: str | None) -> str:
     path = RESULTS / f"{name}.json"
     if not path.is_file():
@@ -267,6 +283,8 @@ def block_of(name: str, part: str | None) -> str:
         return host_of(result)
     if "host_us" in result:
         return operations_of(result)
+    if "records" in result and result["records"][0]["suite"].startswith("gpu_quantise"):
+        return quantised_of(result)
     return probe_of(result) if "records" in result else table_of(result)
 
 

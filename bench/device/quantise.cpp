@@ -1,8 +1,8 @@
 // What quantised outputs and SwiGLU cost beside the plain product of the same operands, through the public API, on one GPU.
-//   verglas_bench_gpu_quantise FILE [COMMIT [PART OF A CASE [PLANS]]]
+//   verglas_bench_gpu_quantise FILE [COMMIT [PART OF A CASE [PLANS [compile]]]]
 // Random data, operands rotated beyond L2. The plain product stores bf16; the first PLANS plans (default 3) of each, without
 // programmatic launch, are measured and the fastest counts. Contenders take turns, order reversed each round. Steady: 0.1 s of
-// the contender itself, then a window of 30 ms.
+// the contender itself, then a window of 30 ms. With `compile` nothing is measured: the cache is filled.
 #include <fstream>
 #include <future>
 #include <nlohmann/json.hpp>
@@ -48,6 +48,11 @@ const std::vector<Operand> kOperands = {{"bf16", DataType::bf16},
                                         {"nvfp4", DataType::fp4_e2m1, DataType::fp8_e4m3, 16}};
 constexpr std::int64_t kExtents[] = {4096, 8192};
 
+std::string case_of(const Operand& of, std::int64_t n, const Output& o) { return fmt::format("{} {} {}", of.name, n, o.name); }
+bool is_wanted(const Operand& of, std::int64_t n, const Output& o, const std::string& part) {
+  return o.data != DataType::not_set && case_of(of, n, o).find(part) != std::string::npos;
+}
+
 Graph graph_of(const Output& o, const Operand& of, std::int64_t n) {
   Graph g;
   const auto matrix = [&](bool is_a) {
@@ -84,7 +89,7 @@ Graph graph_of(const Output& o, const Operand& of, std::int64_t n) {
 }
 
 struct Contender {
-  std::string output;
+  const Output* output;
   CompiledPlan plan;
   std::vector<std::vector<void*>> calls{};
   std::size_t next = 0;
@@ -119,27 +124,25 @@ class Suite {
     for (int i = 0; i < 2; ++i) scales_.emplace_back(gpu, ones.size()).upload(ones.data(), ones.size());
   }
 
-  nlohmann::json measure(const std::string& part, std::size_t plans) {
+  nlohmann::json measure(const std::string& part, std::size_t plans, bool compiles_only) {
     std::vector<Contender> all;
     std::vector<std::future<CompiledPlan>> compiling;  // beside each other
-    std::vector<std::string> outputs;
+    std::vector<const Output*> outputs;
     for (const Output& o : kOutputs) {
-      const std::string name = name_of_case(o.name);
-      if (o.data != DataType::not_set && name.find(part) == std::string::npos) continue;
-      if (of_.block != 0 && o.data != DataType::not_set && !o.swiglu) continue;
+      if (o.data != DataType::not_set && !is_wanted(of_, n_, o, part)) continue;
       Graph g = graph_of(o, of_, n_);
       const PlanList list = g.plans({.device = kGpu, .deselect_engines = {"cpu", "cublaslt"}});
-      if (list.size() == 0) fmt::print("{}: {}\n", name, list.unsupported_text());
+      if (list.size() == 0) fmt::print("{}: {}\n", case_of(of_, n_, o), list.unsupported_text());
       std::size_t taken = 0;
       for (std::size_t i = 0; i < list.size() && taken < plans; ++i) {
         if (list.knobs(i).at("PROGRAMMATIC") != 0) continue;
         compiling.push_back(std::async(std::launch::async, [list, i] { return list.compile(i); }));
-        outputs.push_back(o.name);
+        outputs.push_back(&o);
         ++taken;
       }
     }
     for (std::size_t i = 0; i < compiling.size(); ++i) all.push_back(contender(outputs[i], compiling[i].get()));
-    if (all.size() < 2) return nlohmann::json::array();
+    if (all.size() < 2 || compiles_only) return nlohmann::json::array();
     for (int round = 0; round < 4; ++round)
       for (std::size_t i = 0; i < all.size(); ++i) {
         Contender& x = all[round % 2 ? all.size() - 1 - i : i];
@@ -147,22 +150,22 @@ class Suite {
         mean_us(x, std::max(4, static_cast<int>(1e5 / estimate)));
         x.us.push_back(mean_us(x, std::max(8, static_cast<int>(3e4 / estimate))));
       }
-    const auto best = [&](const std::string& output) {
+    const auto best = [&](const Output& output) {
       const Contender* found = nullptr;
       for (const Contender& x : all)
-        if (x.output == output && (found == nullptr || median_of(x.us) < median_of(found->us))) found = &x;
+        if (x.output == &output && (found == nullptr || median_of(x.us) < median_of(found->us))) found = &x;
       return found;
     };
     nlohmann::json records = nlohmann::json::array();
-    const double plain = median_of(best("plain")->us), flop = 2.0 * static_cast<double>(n_) * static_cast<double>(n_ * n_);
+    const double plain = median_of(best(kOutputs[0])->us), flop = 2.0 * static_cast<double>(n_) * static_cast<double>(n_ * n_);
     for (const Contender& x : all)
-      fmt::print("{:<44} {:<64} {:8.1f} us {:7.1f} TFLOP/s of plain {:.3f}\n", name_of_case(x.output), x.plan.name(),
+      fmt::print("{:<44} {:<64} {:8.1f} us {:7.1f} TFLOP/s of plain {:.3f}\n", case_of(of_, n_, *x.output), x.plan.name(),
                  median_of(x.us), flop / median_of(x.us) * 1e-6, plain / median_of(x.us));
     std::fflush(stdout);
     for (const Output& o : kOutputs)
-      if (const Contender* x = best(o.name); x != nullptr && o.data != DataType::not_set)
+      if (const Contender* x = best(o); x != nullptr && o.data != DataType::not_set)
         records.push_back({{"suite", "gpu_quantise.steady"},
-                           {"case", name_of_case(o.name)},
+                           {"case", case_of(of_, n_, o)},
                            {"ours_us", median_of(x->us)},
                            {"rival", "the plain product"},
                            {"rival_us", plain},
@@ -172,9 +175,7 @@ class Suite {
   }
 
  private:
-  std::string name_of_case(const std::string& output) const { return fmt::format("{} {} {}", of_.name, n_, output); }
-
-  Contender contender(const std::string& output, CompiledPlan plan) {
+  Contender contender(const Output* output, CompiledPlan plan) {
     Contender x{output, std::move(plan)};
     std::vector<void*> stored;
     for (const OperandInfo& o : x.plan.operands()) {
@@ -217,12 +218,13 @@ class Suite {
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    fmt::print(stderr, "verglas_bench_gpu_quantise FILE [COMMIT [PART OF A CASE [PLANS]]]\n");
+    fmt::print(stderr, "verglas_bench_gpu_quantise FILE [COMMIT [PART OF A CASE [PLANS [compile]]]]\n");
     return 2;
   }
   try {
     const std::string part = argc > 3 ? argv[3] : "";
     const std::size_t plans = argc > 4 ? std::strtoul(argv[4], nullptr, 10) : 3;
+    const bool compiles_only = argc > 5;
     const Gpu gpu;
     nlohmann::json file = {{"device", gpu.name},
                            {"driver", gpu.driver.version},
@@ -231,7 +233,8 @@ int main(int argc, char** argv) {
                            {"records", nlohmann::json::array()}};
     for (const Operand& of : kOperands)
       for (const std::int64_t n : kExtents) {
-        for (auto& r : Suite(gpu, of, n).measure(part, plans)) file["records"].push_back(std::move(r));
+        if (std::ranges::none_of(kOutputs, [&](const Output& o) { return is_wanted(of, n, o, part); })) continue;
+        for (auto& r : Suite(gpu, of, n).measure(part, plans, compiles_only)) file["records"].push_back(std::move(r));
         std::ofstream(argv[1]) << file.dump(1) << '\n';
       }
   } catch (const std::exception& e) {
