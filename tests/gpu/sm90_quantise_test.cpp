@@ -17,13 +17,14 @@ struct Case {
   bool interleaved = true, dense = false, reduces = false, gap = false;
   DataType between = DataType::fp32;
   bool along_n = true, along_m = false, m_major = false;
+  DataType operands = DataType::bf16;
 };
 
 std::int64_t ceil_to(std::int64_t x, std::int64_t y) { return (x + y - 1) / y * y; }
 
 void describe(Graph& g, const Case& c) {
-  const Tensor a = g.tensor({.name = "a", .dim = {c.l, c.m, c.k}, .stride = {c.m * c.k, c.k, 1}, .data_type = DataType::bf16});
-  const Tensor b = g.tensor({.name = "b", .dim = {c.l, c.k, c.n}, .stride = {c.n * c.k, 1, c.k}, .data_type = DataType::bf16});
+  const Tensor a = g.tensor({.name = "a", .dim = {c.l, c.m, c.k}, .stride = {c.m * c.k, c.k, 1}, .data_type = c.operands});
+  const Tensor b = g.tensor({.name = "b", .dim = {c.l, c.k, c.n}, .stride = {c.n * c.k, 1, c.k}, .data_type = c.operands});
   const Tensor bias = g.tensor({.name = "bias", .dim = {1, 1, c.n}, .stride = {c.n, c.n, 1}, .data_type = DataType::fp32});
   Tensor x = g.add(g.matmul(a, b), bias).set_data_type(c.between);
   const auto quantise = [&](int axis, const std::string& suffix) {
@@ -46,7 +47,8 @@ void compare(const Case& c, std::size_t plan_index) {
   SCOPED_TRACE(::testing::Message() << c.l << 'x' << c.m << 'x' << c.n << 'x' << c.k << ' ' << name_of(c.data) << " block "
                                     << c.block << (c.interleaved ? " interleaved" : "") << (c.gap ? " gap" : "")
                                     << (c.along_m ? c.along_n ? " both" : " columns" : "") << (c.m_major ? " m-major" : "")
-                                    << (c.dense ? " dense" : "") << (c.reduces ? " amax" : ""));
+                                    << (c.dense ? " dense" : "") << (c.reduces ? " amax" : "") << " from "
+                                    << name_of(c.operands));
   const auto fill = [](const OperandInfo& o, gpu_test::Bytes& bytes, std::mt19937& random) {
     const auto size = static_cast<std::size_t>(bytes_of(o.dtype));
     for (std::size_t i = 0; i < bytes.size() / size; ++i) {
@@ -95,6 +97,13 @@ TEST(Sm90Quantise, GivesTheBitsOfTheCpuEngine) {
   for (std::size_t i = 0; i < 6; ++i) columns({1, 1040, 1040, 128, kFp4, kE4m3, 16, true, true, true}, i % 3 == 0);
   for (std::size_t i = 0; i < 6; ++i) cases.push_back({1, 1030, 1056, 128, kE4m3, kE8m0, 32});
   for (std::size_t i = 0; i < 6; ++i) cases.push_back({1, 1030, 1040, 128, kFp4, kE4m3, 16, true, true});
+  // Sums of fp8 are promoted, which takes registers.
+  for (std::size_t i = 0; i < 5; ++i)
+    for (const bool fp4 : {false, true}) {
+      Case c{1, 1056, 1120, 256, fp4 ? kFp4 : kE4m3, fp4 ? kE4m3 : kE8m0, fp4 ? 16 : 32, true, i % 2 == 0, i % 2 == 0};
+      c.operands = kE4m3;
+      columns(c, i % 3 == 0);
+    }
   gpu_test::each_on_device(cases.size(), [&](std::size_t i) { compare(cases[i], i); });
 }
 

@@ -42,9 +42,10 @@ double code_of(PointwiseMode mode) {
 }
 
 constexpr double kKernel = 435, kDrain = 4.4, kReduction = 5.2, kReductionEnd = 300, kOutput = 5, kReadByThreads = 8,
-                 kQuantiserToFp8 = 620, kQuantiserToFp4 = 575, kToFp8 = 4.5, kOfSixteen = 3, kToFp4 = 15.5, kColumns = 7;
+                 kQuantiserToFp8 = 620, kQuantiserToFp4 = 575, kToFp8 = 4.5, kOfSixteen = 3, kToFp4 = 12, kColumns = 7,
+                 kQuantisedColumns = 4.5;
 /// Of a side that is decoded, and of each 128 pieces of a stage; and of sums that are scaled, with each 64 columns.
-constexpr double kDecoder = 250, kDecodedPieces = 225, kScaled = 60, kScaledColumns = 345;
+constexpr double kDecoder = 250, kDecodedPieces = 225, kScaled = 60, kScaledColumns = 260;
 
 double decoding_of(const KernelConfig& k) {
   double all = 0;
@@ -67,7 +68,7 @@ int instructions_of(const chain::FusionChain& c, const KernelConfig& k) {
     const chain::Role& data = c.roles[static_cast<std::size_t>(q.role)];
     const bool is_fp4 = c.operands[static_cast<std::size_t>(data.operand)].dtype == DataType::fp4_e2m1;
     of_value += is_fp4 ? kToFp4 : q.block == 16 ? kToFp8 + kOfSixteen : kToFp8;
-    if (q.along_m) of_value += kColumns;
+    if (q.along_m) of_value += kQuantisedColumns;
     fixed += is_fp4 ? kQuantiserToFp4 : kQuantiserToFp8;
   }
   if (!c.stores.empty()) of_value += kOutput * static_cast<double>(c.stores.size() - 1);

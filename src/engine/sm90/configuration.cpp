@@ -87,7 +87,7 @@ int line_bytes_of_a(const KernelConfig& c) noexcept {
 bool is_fp8_product(const KernelConfig& c) noexcept { return is_fp8(c.input); }
 int instruction_n(const KernelConfig& c) noexcept {
   // With scales two products are in hand, each of them beside those, and two at least make a tile.
-  const int held = (copies(c) || c.quantises ? 160 : c.by_address ? 184 : 192) - results_of(c);
+  const int held = (copies(c) || (c.quantisers > 0 && c.vectors > 0) ? 160 : c.by_address ? 184 : 192) - results_of(c);
   const int most = c.scaled ? std::clamp(std::min(c.block_n, held) / 2, 8, 64) : c.promoted ? 192 : 256;
   int parts = 1;
   while (c.block_n / parts > most || c.block_n % (8 * parts) != 0) ++parts;
@@ -110,7 +110,7 @@ int stage_bytes(const KernelConfig& c) noexcept {
 }
 int chunks_of(const KernelConfig& c) noexcept { return row_blocks(c) * chunks_of_row_block(c); }
 int scratch_bytes(const KernelConfig& c) noexcept {
-  return 4 * ((c.column_reductions * 4 + c.vectors) * c.block_n + 8 * c.reductions + 256 * c.column_quantisers);
+  return 4 * ((c.column_reductions * 4 + c.vectors) * c.block_n + 8 * c.reductions + 512 * c.column_quantisers);
 }
 int decoding_bytes(const KernelConfig& c) noexcept {
   const auto bytes = [](int pieces) { return (pieces + 127) / 128 * 128 * 20; };

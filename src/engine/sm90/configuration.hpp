@@ -59,7 +59,7 @@ struct KernelConfig {
   std::array<std::uint8_t, 2> gemm_a{}, gemm_b{};  ///< which A and B a product multiplies
   int reductions = 0, column_reductions = 0;       ///< of the chain; those over rows take shared memory
   int vectors = 0;                                 ///< operands of the epilogue along N, which take shared memory
-  bool quantises = false;
+  int quantisers = 0;
   int column_quantisers = 0;                     ///< by blocks of 32 along M, which take shared memory
   bool loads_tile = false;                       ///< an operand of D's size arrives where D will lie
   int further_outputs = 0, further_buffers = 0;  ///< outputs besides D that are staged, and chunks of 8 KB for each

@@ -137,7 +137,7 @@ KernelConfig configuration_of(const chain::FusionChain& chain, const Knobs& knob
   k.a_count = roles.a_count;
   k.b_count = roles.b_count;
   k.reductions = static_cast<int>(c.reductions.size());
-  k.quantises = !c.quantised.empty();
+  k.quantisers = static_cast<int>(c.quantised.size());
   for (const chain::Quantise& q : c.quantised) k.column_quantisers += q.along_m && q.block == 32 ? 1 : 0;
   for (const chain::Reduction& r : c.reductions) k.column_reductions += r.reduces[1] && !r.reduces[2] ? 1 : 0;
   for (std::size_t g = 0; g < c.gemms.size(); ++g) {
@@ -221,12 +221,15 @@ std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) 
       if (k.block_m >= 128 && k.block_n >= 128 && k.a_path == Path::bytes16 && k.b_path == Path::bytes16 &&
           k.d_path == Path::bytes16)
         continue;
-      if (k.quantises && (s.exchanged || k.block_n % 32 != 0))
+      if (k.quantisers > 0 && (s.exchanged || k.block_n % 32 != 0))
         continue;  // a block of columns lies in one tile, and rows stay rows
+      // Instructions so narrow wait for each other.
+      if (k.scaled && results_of(k) > 64 && instruction_n(k) < 32) continue;
       // Loads of tokens and of scales together leave too few registers there.
       if (k.scaled && k.gathers && results_of(k) > 64) continue;
       // Their registers leave none for these.
-      if (k.held && results_of(k) > 32 && (!c.reductions.empty() || k.quantises || by_threads)) continue;
+      if (k.held && results_of(k) > 32 && (!c.reductions.empty() || k.quantisers > 0 || by_threads)) continue;
+      if (k.slots != 0 && s.pingpong && std::ranges::any_of(c.quantised, &chain::Quantise::along_m)) continue;
       // ptxas serialises these products.
       if (k.split > 1 && k.gemms > 1 && k.slots != 0) continue;
       // Where D lies column by column and not for the copy engine, plans without the exchange take more calls.

@@ -123,10 +123,14 @@ class Generator {
                                                                 : "E5m2Elements",
                                    operand(q.scale_role) == DataType::fp8_e8m0 ? "E8m0Stored" : "E4m3Stored", q.block,
                                    c_.roles[static_cast<std::size_t>(q.scale_role)].is_interleaved);
-    type = q.along_m ? "Column" + type + ">" : fmt::format("{}, {}>", type, in_runs_ ? 2 : 1);
+    // Four units at once where there are registers for them.
+    std::string pairs = "Config::PRODUCERS > 1 || (Config::PINGPONG && Config::REDUCTIONS > 0)";
+    if (q.along_m && c_.quantised.size() > 1) pairs += " || Config::SCALED";
+    const std::string units = in_runs_ ? "0" : fmt::format("({} ? 0 : Config::BLOCK_N / 16)", pairs);
+    type = q.along_m ? fmt::format("Column{}, {}>", type, units) : fmt::format("{}, {}, {}>", type, in_runs_ ? 2 : 1, units);
     std::string words = "0";
     if (q.along_m && q.block == 32)
-      words = fmt::format("piece.scratch + WORDS + 4 * Config::VECTORS * Config::BLOCK_N + {}", 1024 * column_quantisers_++);
+      words = fmt::format("piece.scratch + WORDS + 4 * Config::VECTORS * Config::BLOCK_N + {}", 2048 * column_quantisers_++);
     const int slot = slot_in(plan_.aux, q.role), scales = slot_in(plan_.aux, q.scale_role);
     std::string value = fmt::format("v{}", q.value);
     if (is_int(q.value)) {
@@ -221,6 +225,9 @@ class Generator {
     const std::string_view mode = mode_name(r.mode);
     const std::string reducer = fmt::format("Reducer<Config, {}, {}, {}, {}>", mode, r.reduces[1], r.reduces[2], r.reduces[0]);
     const std::string argument = fmt::format("a.reduction[{}]", j), words = fmt::format("words + {}", 32 * j);
+    const bool any_order = r.mode == ReductionMode::max || r.mode == ReductionMode::min || r.mode == ReductionMode::amax;
+    const bool lasts = r.reduces[0] && r.reduces[1] && r.reduces[2] && any_order;  // as Reducer has it
+    Ending& ending = lasts ? last_ : ending_;
     if (r.reduces[2] && !r.reduces[1]) {
       state_ += fmt::format("  float rows{}[2];\n", j);
       begin_rows_ += fmt::format("    rows{0}[0] = rows{0}[1] = {1}::identity();\n", j, mode);
@@ -232,9 +239,14 @@ class Generator {
       state_ += fmt::format("  float all{};\n", j);
       begin_ += fmt::format("    all{} = {}::identity();\n", j, mode);
       line(fmt::format("absorb_all<{}>(all{}, {}, p, at);", mode, j, value));
-      fold_ += fmt::format("    {}::fold_warp(all{}, {});\n", reducer, j, words);
-      partials_ += fmt::format("      *{0}::partial({1}, group_of<Config, true, true, {2}>(p, piece)) = {0}::folded({3});\n",
-                               reducer, argument, r.reduces[0], words);
+      if (lasts) {
+        start_ += fmt::format("    {}::begin_warp({});\n", reducer, words);
+        keep_ += fmt::format("    {}::keep_warp(all{}, {});\n", reducer, j, words);
+      } else {
+        ending_.fold += fmt::format("    {}::fold_warp(all{}, {});\n", reducer, j, words);
+      }
+      ending.partials +=
+          fmt::format("      *{0}::partial({1}, {0}::group(p, piece)) = {0}::folded({2});\n", reducer, argument, words);
     } else {
       const std::string rows = fmt::format("piece.scratch + {} * 16 * Config::BLOCK_N", columns_++);
       state_ += fmt::format("  float columns{}[4 * FOLDED];\n", j);
@@ -243,13 +255,26 @@ class Generator {
       line(fmt::format("absorb_columns<{}>(columns{}, {}, at);", mode, j, value));
       line("if constexpr (FOLDED == 1) " + fmt::format(fmt::runtime(fold), 1, "at.block, at.unit"));
       end_chunk_ += "    if constexpr (FOLDED > 1) " + fmt::format(fmt::runtime(fold), "UNITS", "block, unit") + "\n";
-      columns_text_ += fmt::format("    {}::store_columns({}, p, piece, {});\n", reducer, argument, rows);
+      ending_.columns += fmt::format("    {}::store_columns({}, p, piece, {});\n", reducer, argument, rows);
     }
-    arrive_ += fmt::format("      store_float({} + 16, {}::arrive({}, p, piece) ? 1.0f : 0.0f);\n", words, reducer, argument);
-    finish_ +=
+    ending.arrive +=
+        fmt::format("      store_float({} + 16, {}::arrive({}, p, piece) ? 1.0f : 0.0f);\n", words, reducer, argument);
+    ending.finish +=
         fmt::format("    if (load_float({} + 16) != 0.0f) {}::finish({}, p, piece, {});\n", words, reducer, argument, words);
     clear_ += fmt::format("    {}::clear({}, p, t);\n", reducer, argument);
   }
+
+  /// What follows the last unit of a piece, or of all pieces: partial results to memory, and the result by who comes last.
+  struct Ending {
+    std::string fold, columns, partials, arrive, finish;
+    std::string text() const {
+      if (arrive.empty()) return {};
+      return fmt::format(
+          "{}    consumer_sync(piece.consumer);\n{}    consumer_sync(piece.consumer);\n    if (threadIdx.x % 128 == 0) {{\n{}"
+          "      fence_gpu();\n{}      fence_gpu();\n    }}\n    consumer_sync(piece.consumer);\n{}",
+          fold, columns, partials, arrive, finish);
+    }
+  };
 
   void write_text() {
     std::string members, copies;
@@ -258,14 +283,9 @@ class Generator {
     if (!plan_.reductions.empty()) members += fmt::format(" Reduction reduction[{}];", plan_.reductions.size());
     if (!plan_.scalars.empty()) members += fmt::format(" float scalar[{}];", plan_.scalars.size());
     plan_.text.arguments = "struct EpilogueArguments {" + members + " };";
-    std::string end;
-    if (!plan_.reductions.empty())
-      end = fmt::format(
-          "    const uint32 words = piece.scratch + {} * 16 * Config::BLOCK_N;\n{}    consumer_sync(piece.consumer);\n{}"
-          "    consumer_sync(piece.consumer);\n    if (threadIdx.x % 128 == 0) {{\n{}      fence_gpu();\n{}      fence_gpu();\n  "
-          "  }}\n    "
-          "consumer_sync(piece.consumer);\n{}",
-          columns_, fold_, columns_text_, partials_, arrive_, finish_);
+    const std::string words = fmt::format("    const uint32 words = piece.scratch + {} * 16 * Config::BLOCK_N;\n", columns_);
+    const auto with_words = [&words](const std::string& text) { return text.empty() ? text : words + text; };
+    const std::string start = with_words(start_), end = with_words(keep_ + ending_.text()), finish = with_words(last_.text());
     if (!plan_.maps.empty())
       copies =
           "  VG_DEVICE const TensorMap* map(int which, int width) const {\n"
@@ -296,9 +316,11 @@ class Generator {
         "  template <int UNITS>\n  VG_DEVICE void end_chunk(int block, int unit) {{\n{}  }}\n"
         "  VG_DEVICE void end_rows(int block) {{\n{}  }}\n"
         "  VG_DEVICE void end() {{\n{}  }}\n"
+        "  VG_DEVICE void start(const TilePiece& t) {{\n    piece = t;\n{}  }}\n"
+        "  VG_DEVICE void finish(const TilePiece& t) {{\n    piece = t;\n{}  }}\n"
         "  VG_DEVICE void clear(const TilePiece& t) {{\n{}  }}\n{}}};",
-        state_, load_ahead_, begin_, begin_rows_, c_.gemms.size(), body_, begin_chunk_, end_chunk_, end_rows_, end, clear_,
-        copies);
+        state_, load_ahead_, begin_, begin_rows_, c_.gemms.size(), body_, begin_chunk_, end_chunk_, end_rows_, end, start, finish,
+        clear_, copies);
   }
 
   void step(const chain::Step& s) {
@@ -330,8 +352,9 @@ class Generator {
   int tile_slot_ = 0;
   bool in_runs_ = false;
   int run_bytes_ = 0;  ///< of a slot, as far as outputs have their place in it
-  std::string state_, load_ahead_, store_further_, store_runs_, begin_chunk_, end_chunk_, begin_, begin_rows_, end_rows_, fold_,
-      columns_text_, partials_, arrive_, finish_, clear_;
+  std::string state_, load_ahead_, store_further_, store_runs_, begin_chunk_, end_chunk_, begin_, begin_rows_, end_rows_, start_,
+      keep_, clear_;
+  Ending ending_, last_;
 };
 
 }  // namespace

@@ -76,7 +76,7 @@ double cycles_of_quantisers(const chain::FusionChain& c) {
   for (const chain::Quantise& q : c.quantised) {
     const chain::Role& data = c.roles[static_cast<std::size_t>(q.role)];
     const bool is_fp4 = c.operands[static_cast<std::size_t>(data.operand)].dtype == DataType::fp4_e2m1;
-    cycles += (is_fp4 ? 260 : 130) + (q.along_m ? 70 : 0);
+    cycles += (is_fp4 ? 295 : 175) + (!q.along_m ? 0 : q.block == 32 ? 150 : 15);
   }
   return cycles;
 }
@@ -131,12 +131,13 @@ double predict_seconds(const KernelConfig& c, const std::array<std::int64_t, 4>&
   const bool by_element = c.d_path != Path::tma && piece_bytes(c.d_path) == bytes_of(c.output);
   // With little depth nothing hides that chunks wait for each other.
   const double waits = c.is_shallow && c.store_buffers < chunks_of(c) ? 1.5 : 1.0;
-  const double drain_cycles = (by_element ? kElementCycles : waits * kDrainCyclesPerValue) * values / (pingpong ? 2 : 1) +
-                              drain * values / (64 * 16) +
+  const bool only_quantises = c.quantisers > 0 && !c.has_d && c.run_bytes == 0;
+  const double of_value = only_quantises ? 0 : by_element ? kElementCycles : waits * kDrainCyclesPerValue;
+  const double drain_cycles = of_value * values / (pingpong ? 2 : 1) + drain * values / (64 * 16) +
                               (c.split > 1 ? kJoinCycles + kJoinCyclesPerValue * values * c.gemms : 0);
   // Ping-pong: one consumer drains while the other multiplies, so a tile takes the longer of both; the last drain is seen.
   // Of what a chain adds a tenth is seen all the same, and all of what is copied beside D.
-  const double part = c.loads_tile || c.further_outputs > 0 ? 1.0 : c.run_bytes > 0 ? 0.0 : 0.1;
+  const double part = c.loads_tile || c.further_outputs > 0 ? 1.0 : c.run_bytes > 0 ? 0.0 : c.quantisers > 0 ? 0.4 : 0.1;
   const double seen = part * drain * values / (64 * 16);
   const double cycles = pingpong ? waves * (std::max(tile_cycles, (tile_cycles + drain_cycles) / 2) + seen) + drain_cycles
                                  : waves * (tile_cycles + drain_cycles);

@@ -33,7 +33,9 @@ ScratchNeed scratch_need(const KernelConfig& c, std::span<const chain::Reduction
     for (std::size_t axis = 0; axis < 3; ++axis) groups *= r.reduces[axis] ? 1 : pieces[axis];
     if (of_rows && !r.reduces[0]) groups *= static_cast<std::uint64_t>(extent(Symbol::g));
     need.reduction[j] = {need.partials, need.counters};
-    need.partials += round_up(pieces[0] * pieces[1] * pieces[2] * length * sizeof(float));
+    // One partial result of each piece, or of each consumer where it takes no part in an order (Reducer::LASTS).
+    const std::uint64_t consumers = static_cast<std::uint64_t>(blocks) * static_cast<std::uint64_t>(c.consumers);
+    need.partials += round_up(std::max(pieces[0] * pieces[1] * pieces[2], consumers) * length * sizeof(float));
     need.counters += round_up(groups * sizeof(std::uint32_t));
   }
   return need;

@@ -153,18 +153,30 @@ class Drain {
   template <class Accumulator>
   VG_DEVICE void fill(uint32 chunk, uint32 further, Accumulator (&acc)[C::GEMMS][L::M_BLOCKS][C::BLOCK_N / 2], Epilogue& epilogue,
                       const TilePiece& piece, int block, int c) {
+    const int first = chunk_start<L>(c) / Output::BYTES, units = chunk_width<L>(c) / Output::BYTES / 16;
+    epilogue.begin_chunk();
+    // Quantisers take 64 columns at once, and the first are always there: else the compiler would keep what they hold of the
+    // tile before, beside the products.
+    if (!C::QUANTISES || first < 64 || piece.col + first / 64 * 64 < p_.n)
+      fill_units(chunk, further, acc, epilogue, piece, block, c);
+    if (units == 8) epilogue.template end_chunk<8>(block, first / 16);
+    if (units == 4) epilogue.template end_chunk<4>(block, first / 16);
+    if (units == 2) epilogue.template end_chunk<2>(block, first / 16);
+    if (units == 1) epilogue.template end_chunk<1>(block, first / 16);
+  }
+  template <class Accumulator>
+  VG_DEVICE void fill_units(uint32 chunk, uint32 further, Accumulator (&acc)[C::GEMMS][L::M_BLOCKS][C::BLOCK_N / 2],
+                            Epilogue& epilogue, const TilePiece& piece, int block, int c) {
     const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
     const int width = chunk_width<L>(c), first = chunk_start<L>(c) / Output::BYTES;
     const int in_piece = 64 * block + 16 * warp + lane / 4, col = piece.col + lane % 4 * 2;
     const int row = MAPPED ? place_of(piece, in_piece) : piece.row + in_piece,
               down = MAPPED ? place_of(piece, in_piece + 8) - row : 8;
-    epilogue.begin_chunk();
 #pragma unroll
     for (int in_chunk = 0; in_chunk < width / Output::BYTES; in_chunk += 16) {
       const int u = (first + in_chunk) / 16;
       // Units beyond D need no work; and a branch around each keeps ptxas from hoisting one into another, which spills.
-      // Quantisers take units in pairs.
-      if (piece.col + 16 * (C::QUANTISES ? u / 2 * 2 : u) >= p_.n) continue;
+      if (!C::QUANTISES && piece.col + 16 * u >= p_.n) continue;
       float x[C::GEMMS][8];
 #pragma unroll
       for (int i = 0; i < 8 * C::GEMMS; ++i) {
@@ -175,11 +187,6 @@ class Drain {
       epilogue.unit(x, {piece.batch, row, col + 16 * u, block, u, place, {further, width, in_chunk}, end_of(piece), down});
       if constexpr (C::HAS_D) stage<Output, C::D_ALONG_M>(place, x[0]);
     }
-    const int units = width / Output::BYTES / 16;
-    if (units == 8) epilogue.template end_chunk<8>(block, first / 16);
-    if (units == 4) epilogue.template end_chunk<4>(block, first / 16);
-    if (units == 2) epilogue.template end_chunk<2>(block, first / 16);
-    if (units == 1) epilogue.template end_chunk<1>(block, first / 16);
   }
   VG_DEVICE void store(const Epilogue& epilogue, uint32 chunk, uint32 further, const TilePiece& piece, int block, int c) {
     const int width = chunk_width<L>(c), row = piece.row + 64 * block, col = piece.col + chunk_start<L>(c) / Output::BYTES;

@@ -82,6 +82,7 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
       ring.skip(tiles.k_blocks_of(blockIdx.x / C::SPLIT));
     }
   }
+  epilogue.start({.consumer = consumer, .scratch = smem + L::SCRATCH + consumer * L::SCRATCH_BYTES});
   for (; t < count; t += step * (C::PINGPONG ? 2 : 1)) {
     const Tile tile = tiles.at(t);
     const int share = C::PINGPONG ? 0 : consumer, first_row_block = share * L::M_BLOCKS;
@@ -140,6 +141,7 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
     drain(acc, epilogue, piece);
     split.release();
   }
+  if (count != 0) epilogue.finish({.consumer = consumer, .scratch = smem + L::SCRATCH + consumer * L::SCRATCH_BYTES});
   if (consumer == 0 && ((C::GROUPS > 0 && !C::DEPTH_GROUPS) || (count == 0 && blockIdx.x == 0)))
     epilogue.clear({.scratch = smem + L::SCRATCH});
   split.finish();

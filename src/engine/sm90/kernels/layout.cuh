@@ -56,7 +56,7 @@ struct Layout {
   static constexpr int LOADED_BARRIERS = C::LOADS_TILE ? C::CONSUMERS * C::STORE_BUFFERS : 0;
   static constexpr int SCRATCH = LOADED + 8 * LOADED_BARRIERS;
   static constexpr int SCRATCH_BYTES =
-      4 * ((C::COLUMN_REDUCTIONS * 4 + C::VECTORS) * C::BLOCK_N + 8 * C::REDUCTIONS + 256 * C::COLUMN_QUANTISERS);  // a consumer
+      4 * ((C::COLUMN_REDUCTIONS * 4 + C::VECTORS) * C::BLOCK_N + 8 * C::REDUCTIONS + 512 * C::COLUMN_QUANTISERS);  // a consumer
   static constexpr int THREADS = 128 * (C::CONSUMERS + C::PRODUCERS);
   static constexpr int GROUP_TABLE = SCRATCH + C::CONSUMERS * SCRATCH_BYTES;
   static constexpr int PLACES = GROUP_TABLE + (C::GROUPS > 0 ? 4 * (2 * (C::GROUPS + 1) + THREADS / 32) : 0);

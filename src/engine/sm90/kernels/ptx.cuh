@@ -276,6 +276,12 @@ VG_DEVICE float reciprocal(float x) {
 }
 /// a · b + c, rounded once.
 VG_DEVICE float multiply_add(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+/// a · b + c, rounded once, then no less than 0 and no more than 1; NaN is 0.
+VG_DEVICE float saturated(float a, float b, float c) {
+  float r;
+  asm("fma.rn.sat.f32 %0, %1, %2, %3;" : "=f"(r) : "f"(a), "f"(b), "f"(c));
+  return r;
+}
 // 1 or 0. The assembler takes a choice between the constants -1 and -0 for an integer that is converted, which has no -0: hidden
 // from it, the choice is one instruction and a negation the next.
 VG_DEVICE float truth(bool holds) {

@@ -30,7 +30,8 @@ VG_DEVICE float root(float v) {
 
 // What a mode does; NaN goes through all of them.
 struct Add {
-  static constexpr bool COUNTS = false;  // how many elements became one
+  static constexpr bool COUNTS = false;     // how many elements became one
+  static constexpr bool ANY_ORDER = false;  // of joining has the same bits
   VG_DEVICE static float identity() { return 0.0f; }
   VG_DEVICE static float element(float x) { return x; }
   VG_DEVICE static float join(float a, float b) { return a + b; }
@@ -55,10 +56,12 @@ struct MulNoZeros : Mul {
   VG_DEVICE static float element(float x) { return x == 0.0f ? 1.0f : x; }
 };
 struct Max : Add {
+  static constexpr bool ANY_ORDER = true;
   VG_DEVICE static float identity() { return __uint_as_float(0xff800000u); }
   VG_DEVICE static float join(float a, float b) { return larger(a, b); }
 };
 struct Min : Add {
+  static constexpr bool ANY_ORDER = true;
   VG_DEVICE static float identity() { return __uint_as_float(0x7f800000u); }
   VG_DEVICE static float join(float a, float b) { return smaller(a, b); }
 };
@@ -87,7 +90,11 @@ template <class Mode>
 VG_DEVICE void absorb_rows(float (&rows)[2], const float (&v)[8], const Parameters& p, const Position& at) {
   float x[8];
 #pragma unroll
-  for (int i = 0; i < 8; ++i) x[i] = element_below<Mode>(v[i], at.col + 8 * (i / 4) + i % 2, p.n);
+  for (int i = 0; i < 8; ++i) x[i] = Mode::element(v[i]);
+  if (at.col + 10 > p.n) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) x[i] = masked<Mode>(x[i], at.col + 8 * (i / 4) + i % 2, p.n);
+  }
   rows[0] = Mode::join(rows[0], Mode::join(Mode::join(x[0], x[1]), Mode::join(x[4], x[5])));
   rows[1] = Mode::join(rows[1], Mode::join(Mode::join(x[2], x[3]), Mode::join(x[6], x[7])));
 }
@@ -196,6 +203,16 @@ VG_DEVICE Group group_of(const Parameters& p, const TilePiece& t) {
 template <class C, class Mode, bool ROWS, bool COLS, bool BATCHES>
 struct Reducer {
   static constexpr int LENGTH = ROWS ? (COLS ? 1 : C::BLOCK_N) : C::BLOCK_M / (C::PINGPONG ? 1 : C::CONSUMERS);
+  /// One value of all that a consumer drains, whichever tiles these are, joins the others once, when it has drained all.
+  static constexpr bool LASTS = ROWS && COLS && BATCHES && Mode::ANY_ORDER;
+
+  VG_DEVICE static Group group(const Parameters& p, const TilePiece& t) {
+    if constexpr (LASTS) {
+      const int blocks = static_cast<int>(gridDim.x), rank = static_cast<int>(blockIdx.x) * C::CONSUMERS + t.consumer;
+      return {0, rank, blocks * C::CONSUMERS, 0};
+    }
+    return group_of<C, ROWS, COLS, BATCHES>(p, t);
+  }
 
   VG_DEVICE static float* partial(const Reduction& r, const Group& g) { return r.partials + (g.first + g.rank) * LENGTH; }
 
@@ -203,7 +220,7 @@ struct Reducer {
   VG_DEVICE static void store_rows(const Reduction& r, const Parameters& p, const TilePiece& t, int block,
                                    const float (&rows)[2]) {
     const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
-    float* to = partial(r, group_of<C, ROWS, COLS, BATCHES>(p, t)) + 64 * block + 16 * warp + lane / 4;
+    float* to = partial(r, group(p, t)) + 64 * block + 16 * warp + lane / 4;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       float x = Mode::join(rows[i], exchanged(rows[i], 1));
@@ -213,7 +230,7 @@ struct Reducer {
   }
   /// The four rows in shared memory to one in memory.
   VG_DEVICE static void store_columns(const Reduction& r, const Parameters& p, const TilePiece& t, uint32 scratch) {
-    float* to = partial(r, group_of<C, ROWS, COLS, BATCHES>(p, t));
+    float* to = partial(r, group(p, t));
 #pragma unroll 1
     for (int c = static_cast<int>(threadIdx.x) % 128; c < C::BLOCK_N; c += 128) {
       float x = load_float(scratch + 4 * c);
@@ -227,6 +244,14 @@ struct Reducer {
     for (int lanes = 16; lanes > 0; lanes /= 2) x = Mode::join(x, exchanged(x, lanes));
     if (threadIdx.x % 32 == 0) store_float(words + threadIdx.x / 32 % 4 * 4, x);
   }
+  /// The same, joined to that of the tiles before.
+  VG_DEVICE static void begin_warp(uint32 words) {
+    if (threadIdx.x % 32 == 0) store_float(words + threadIdx.x / 32 % 4 * 4, Mode::identity());
+  }
+  VG_DEVICE static void keep_warp(float x, uint32 words) {
+    const uint32 own = words + threadIdx.x / 32 % 4 * 4;
+    fold_warp(threadIdx.x % 32 == 0 ? Mode::join(x, load_float(own)) : x, words);
+  }
   VG_DEVICE static float folded(uint32 words) {
     float x = load_float(words);
     for (int w = 1; w < 4; ++w) x = Mode::join(x, load_float(words + 4 * w));
@@ -234,7 +259,7 @@ struct Reducer {
   }
   /// By one thread, between two fences, once all partials of the piece are written: is this the last piece of its group?
   VG_DEVICE static bool arrive(const Reduction& r, const Parameters& p, const TilePiece& t) {
-    const Group g = group_of<C, ROWS, COLS, BATCHES>(p, t);
+    const Group g = group(p, t);
     return count_up(r.counters + g.group, g.arrivals - 1) == static_cast<uint32>(g.arrivals - 1);
   }
   VG_DEVICE static void write(const Reduction& r, float count, int batch, int row, int col, float x) {
@@ -265,7 +290,7 @@ struct Reducer {
   }
   /// By the warpgroup of the last piece.
   VG_DEVICE static void finish(const Reduction& r, const Parameters& p, const TilePiece& t, uint32 words) {
-    const Group g = group_of<C, ROWS, COLS, BATCHES>(p, t);
+    const Group g = group(p, t);
     const float* from = r.partials + g.first * LENGTH;
     const float count = count_of(r, p, t);
     const int thread = static_cast<int>(threadIdx.x) % 128;

@@ -27,7 +27,7 @@ class RunDrain {
 #pragma unroll
       for (int j = 0; j < PAIRS; ++j) {
         // As in Drain, the branch also keeps ptxas from hoisting one pair into another.
-        if (piece.col + 64 * j >= p_.n) continue;
+        if (j > 0 && piece.col + 64 * j >= p_.n) continue;
         const int pair = piece.col / 64 + j, row = piece.row + 64 * i;
         const uint32 slot = slots_ + next_ * C::RUN_BYTES;
         if (leader()) bulk_wait_read<C::RUN_SLOTS - 1>();

@@ -1,0 +1,183 @@
+#pragma once
+#include "scales.cuh"
+
+namespace vg {
+
+// Elements of a few bits and scales of their blocks, as numeric/quantise.hpp has them, step by step; and how they are stored.
+
+/// The scale of a block whose largest magnitude is given, as stored, and the factor of its elements. Neither divides: a division
+/// that is rounded as IEEE has it takes as long as all the rest.
+struct E8m0Stored {
+  static constexpr bool IS_POWER = true;  // the factor is: its upper half is all of it, but for the bits of NaN
+  /// largest <= LARGEST * 2^k is what largest / LARGEST <= 2^k says once rounded, but for the number behind the equal one where
+  /// the quotient is subnormal; so k follows from the bits, as those of LARGEST end in zeros.
+  template <class Elements>
+  VG_DEVICE static uint32 of(float largest) {
+    constexpr uint32 EXPONENT = Elements::LARGEST_BITS >> 23, MANTISSA = Elements::LARGEST_BITS & 0x7fffffu;
+    constexpr uint32 LOWEST = (EXPONENT - 127) << 23 | MANTISSA;  // LARGEST * 2^-127
+    const uint32 u = __float_as_uint(largest), up = (u + (0x7fffffu - MANTISSA)) >> 23;
+    return u > 0x7f800000u ? 255u : u == 0x7f800000u ? 254u : u <= LOWEST + 1 ? 0u : up - (EXPONENT - 127);
+  }
+  VG_DEVICE static float factor(uint32 b) {
+    return __uint_as_float(b < 254 ? (254 - b) << 23 : b == 254 ? 0x400000u : 0x7fffffffu);
+  }
+};
+struct E4m3Stored {
+  static constexpr bool IS_POWER = false;
+  /// The quotient is corrected once, which rounds it; above the largest scale it does not matter, so that no step is infinite.
+  template <class Elements>
+  VG_DEVICE static uint32 of(float largest) {
+    constexpr float LARGEST = Elements::LARGEST, INVERSE = 1.0f / LARGEST;
+    const float x = smaller(largest, 1e30f), quotient = x * INVERSE;
+    return pack_e4m3(multiply_add(multiply_add(-LARGEST, quotient, x), INVERSE, quotient), 0.0f) & 0xffu;
+  }
+  VG_DEVICE static float factor(uint32 b) {
+    const float d = e4m3_to_float(b), r = reciprocal(d);
+    return d == 0.0f ? 0.0f : multiply_add(multiply_add(-d, r, 1.0f), r, r);
+  }
+};
+
+/// Four elements of a row as their bits, which take half as many in fp4.
+struct E4m3Elements {
+  static constexpr float LARGEST = 448.0f;
+  static constexpr uint32 LARGEST_BITS = 0x43e00000u;
+  static constexpr int BITS = 8;
+  VG_DEVICE static uint32 pack(float a, float b, float c, float d) { return pack_e4m3(a, b) | uint32{pack_e4m3(c, d)} << 16; }
+};
+struct E5m2Elements {
+  static constexpr float LARGEST = 57344.0f;
+  static constexpr uint32 LARGEST_BITS = 0x47600000u;
+  static constexpr int BITS = 8;
+  VG_DEVICE static uint32 pack(float a, float b, float c, float d) { return pack_e5m2(a, b) | uint32{pack_e5m2(c, d)} << 16; }
+};
+struct E2m1Elements {
+  static constexpr float LARGEST = 6.0f;
+  static constexpr uint32 LARGEST_BITS = 0x40c00000u;
+  static constexpr int BITS = 4;
+  /// The code of |x| is 4 s(x / 2) + 2 s(x / 2 - 1) + s(x / 2 - 2), where s saturates at 0 and 1, rounded to nearest even: one of
+  /// the three is no integer, and none of them is rounded before. They are added to 2^23 times `unit`, whose last place is one
+  /// unit. NaN is 6. Sums and products only: integers would wait for another.
+  VG_DEVICE static float add_code(float from, float unit, float x) {
+    const float a = fminf(fabsf(x), 6.0f);
+    const float first = multiply_add(saturated(a, 0.5f, 0.0f), 4.0f * unit, from);
+    return multiply_add(saturated(a, 0.5f, -2.0f), unit, multiply_add(saturated(a, 0.5f, -1.0f), 2.0f * unit, first));
+  }
+  /// In the low 16 bits; others are not looked at. Each next code is added to the last as it is in smaller units.
+  VG_DEVICE static uint32 pack(float a, float b, float c, float d) {
+    constexpr float TOP = 8388608.0f;
+    float all = add_code(4096.0f * TOP, 4096.0f, d);
+    all = add_code(all - 3840.0f * TOP, 256.0f, c);
+    all = add_code(all - 240.0f * TOP, 16.0f, b);
+    all = add_code(all - 15.0f * TOP, 1.0f, a);
+    const uint32 high = shifted_in(shifted_in(shifted_in(__float_as_uint(d) >> 28, c), b), a);  // of each its sign and three bits
+    return __float_as_uint(all) | (high & 0x8888u);
+  }
+  /// Four bits more on the right: those at the top of x.
+  VG_DEVICE static uint32 shifted_in(uint32 word, float x) { return __funnelshift_l(__float_as_uint(x), word, 4); }
+};
+
+/// Stores pairs of units: 64 rows by 32 columns, of which four neighbouring lanes have two rows. In each row a thread has two and
+/// two neighbours of each unit; with the others of its quad it exchanges them, so that each has eight in a run.
+template <class Elements>
+struct NarrowStore {
+  static constexpr int BITS = Elements::BITS, PIECE = BITS;  // bytes of eight elements
+  char* to;         // the upper row, from the first column of the tile on that this lane stores
+  int left, whole;  // columns that there are from here on, and those that go by pieces
+  int down;         // to the lower row
+  bool has_upper, has_lower;
+
+  /// Of the thread's rows; `col` is the first column of the part of the tile, `n` how many there are.
+  VG_DEVICE void begin(const Aux& data, const Position& at, int col, int n) {
+    int row = at.row;
+    asm volatile("" : "+r"(row));  // addresses are formed here and not for the whole tile ahead
+    col += 8 * (static_cast<int>(threadIdx.x) % 4);
+    to = static_cast<char*>(const_cast<void*>(data.address)) +
+         (at.batch * data.batch_stride + row * data.row_stride + col * data.col_stride) * BITS / 8;
+    left = n - col;
+    down = at.down;
+    has_upper = row < at.end;
+    has_lower = row + at.down < at.end;
+    whole = data.col_stride == 1 && reinterpret_cast<uint64>(to) % PIECE == 0 ? left : 0;
+  }
+
+  /// The pair at column `at` of the tile: elements of both units, of the upper and of the lower row.
+  VG_DEVICE void store(const Aux& data, int at, const uint32 (&first)[2], const uint32 (&second)[2]) const {
+    uint32 words[2][BITS / 4];
+    exchange(first, second, words);
+    const int count = left - at;
+    if (whole - at >= 8) {
+      char* const piece = to + at * BITS / 8;
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        if (!(i == 0 ? has_upper : has_lower)) continue;
+        char* const row = piece + i * down * data.row_stride * BITS / 8;
+        if constexpr (BITS == 8) {
+          store_u64(row, words[i][0], words[i][1]);
+        } else {
+          store_u32(row, words[i][0]);
+        }
+      }
+    } else {
+      char* row = to + at * data.col_stride * BITS / 8;
+#pragma unroll 1
+      for (int i = 0; i < 2 * BITS; ++i) {  // bytes
+        const int byte = i % BITS;
+        uint32 word = i < BITS ? words[0][0] : words[1][0];
+        if (BITS == 8 && byte >= 4) word = i < BITS ? words[0][BITS / 4 - 1] : words[1][BITS / 4 - 1];
+        if ((i < BITS ? has_upper : has_lower) && byte * 8 / BITS < count)
+          store_u8(row + i / BITS * down * data.row_stride * BITS / 8 + byte * data.col_stride, word >> 8 * (byte % 4));
+      }
+    }
+  }
+
+ private:
+  /// Lanes 0 and 1 keep what lanes 0 and 1 want, 2 and 3 the others; then neighbours exchange. Selectors count bytes of two
+  /// words.
+  VG_DEVICE static void exchange(const uint32 (&first)[2], const uint32 (&second)[2], uint32 (&words)[2][BITS / 4]) {
+    const uint32 lane = threadIdx.x % 4;
+    const bool is_right = lane >= 2, is_odd = lane % 2 != 0;
+    if constexpr (BITS == 8) {
+      const uint32 mine_of = is_odd ? 0x7632u : 0x5410u;
+      const uint32 low_of = (is_odd ? 0x1054u : 0x5410u) ^ (is_right ? 0x2222u : 0u);
+#pragma unroll
+      for (int down = 0; down < 2; ++down) {
+        const uint32 kept = is_right ? second[down] : first[down];
+        const uint32 got = __shfl_xor_sync(0xffffffffu, is_right ? first[down] : second[down], 2);
+        const uint32 mine = __byte_perm(kept, got, mine_of);
+        const uint32 other = __shfl_xor_sync(0xffffffffu, __byte_perm(kept, got, mine_of ^ 0x2222u), 1);
+        words[down][0] = __byte_perm(mine, other, low_of);
+        words[down][1] = __byte_perm(mine, other, low_of ^ 0x2222u);
+      }
+    } else {
+      // Both rows at once: two bytes of each unit.
+      const uint32 upper = __byte_perm(first[0], second[0], 0x5410), lower = __byte_perm(first[1], second[1], 0x5410);
+      const uint32 kept_of = is_right ? 0x7632u : 0x5410u, mine_of = is_odd ? 0x7531u : 0x6420u;
+      const uint32 row_of = (is_odd ? 0x2604u : 0x6240u) ^ (is_right ? 0x2222u : 0u);
+      const uint32 kept = __byte_perm(upper, lower, kept_of);
+      const uint32 got = __shfl_xor_sync(0xffffffffu, __byte_perm(upper, lower, kept_of ^ 0x2222u), 2);
+      const uint32 mine = __byte_perm(kept, got, mine_of);
+      const uint32 other = __shfl_xor_sync(0xffffffffu, __byte_perm(kept, got, mine_of ^ 0x1111u), 1);
+      words[0][0] = __byte_perm(mine, other, row_of);
+      words[1][0] = __byte_perm(mine, other, row_of ^ 0x1111u);
+    }
+  }
+};
+
+/// Zeros for the padding of atoms behind a part of the scales: rows `row` to `row_end` and columns `column` to `column_end` are
+/// those that its owner writes.
+VG_DEVICE void pad_scales(const Aux& scales, int batch, int rows, int columns, int row, int row_end, int column, int column_end) {
+  const int thread = static_cast<int>(threadIdx.x) % 128, padded = (columns + 3) / 4 * 4;
+  const auto clear = [&](int r, int c) {
+    char* const atom = static_cast<char*>(const_cast<void*>(scales.address));
+    store_u8(atom + place_of_scales<true>(scales, r, c / 4 * 4, batch, rows, columns) + c % 4, 0);
+  };
+  const int end = column_end >= columns ? padded : column_end;
+  if (column_end >= columns)
+    for (int r = row + thread; r < row_end && r < rows; r += 128)
+      for (int c = columns; c < padded; ++c) clear(r, c);
+  if (row_end < rows) return;
+  for (int r = rows + thread; r < (rows + 127) / 128 * 128; r += 128)
+    for (int c = column; c < end; ++c) clear(r, c);
+}
+
+}  // namespace vg
