@@ -39,7 +39,7 @@ struct DeclineRecord {
 struct OperandInfo {
   std::string name;
   std::int64_t uid = 0;
-  std::string roles;  ///< "a", "b", "aux", "output", "reduction", or several joined by "+"
+  std::string roles;  ///< "a", "b", "aux", "scalar", "output", "reduction" and others, or several joined by "+"
   DataType dtype = DataType::not_set;
   std::vector<std::int64_t> dim, stride;  ///< as declared
   bool is_output = false;
@@ -103,7 +103,7 @@ class CompiledPlan {
   Device device() const noexcept;
   const recipe::Recipe& recipe() const noexcept;
   const chain::FusionChain& chain() const noexcept;
-  bool valid() const noexcept { return state_ != nullptr; }
+  bool valid() const noexcept { return state_ != nullptr; }  ///< one that is not refuses calls; recipe and chain need one that is
 
  private:
   std::shared_ptr<const plan::CompiledState> state_;

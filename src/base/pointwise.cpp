@@ -66,10 +66,17 @@ constexpr std::array<ModeInfo, kPointwiseModeCount> kModes = {{
 }};
 constexpr std::array<std::string_view, kReductionModeCount> kReductions = {"add", "mul",   "min",   "max",         "amax",
                                                                            "avg", "norm1", "norm2", "mul_no_zeros"};
+
+/// A number that was made a mode.
+constexpr ModeInfo kNoMode = {"no mode", 0};
+const ModeInfo& info_of(PointwiseMode mode) noexcept {
+  const auto i = static_cast<std::size_t>(mode);
+  return i < kModes.size() ? kModes[i] : kNoMode;
+}
 }  // namespace
 
-int arity_of(PointwiseMode mode) noexcept { return kModes[static_cast<std::size_t>(mode)].arity; }
-std::string_view name_of(PointwiseMode mode) noexcept { return kModes[static_cast<std::size_t>(mode)].name; }
+int arity_of(PointwiseMode mode) noexcept { return info_of(mode).arity; }
+std::string_view name_of(PointwiseMode mode) noexcept { return info_of(mode).name; }
 
 std::optional<PointwiseMode> pointwise_from_name(std::string_view name) noexcept {
   for (std::size_t i = 0; i < kModes.size(); ++i)
@@ -77,7 +84,10 @@ std::optional<PointwiseMode> pointwise_from_name(std::string_view name) noexcept
   return std::nullopt;
 }
 
-std::string_view name_of(ReductionMode mode) noexcept { return kReductions[static_cast<std::size_t>(mode)]; }
+std::string_view name_of(ReductionMode mode) noexcept {
+  const auto i = static_cast<std::size_t>(mode);
+  return i < kReductions.size() ? kReductions[i] : kNoMode.name;
+}
 
 std::optional<ReductionMode> reduction_from_name(std::string_view name) noexcept {
   for (std::size_t i = 0; i < kReductions.size(); ++i)

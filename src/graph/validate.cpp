@@ -139,6 +139,8 @@ Extents product_dim(const NodeData& n, const GraphData& g) {
 }
 
 void check_reduction(const NodeData& n, const GraphData& g) {
+  if (static_cast<int>(n.reduction) >= kReductionModeCount)
+    throw broken(Rule::graph_parameters, who(n), "mode " + std::to_string(static_cast<int>(n.reduction)), "a ReductionMode");
   const TensorData& in = g.tensors[static_cast<std::size_t>(n.inputs[0])];
   const TensorData& out = g.tensors[static_cast<std::size_t>(n.output)];
   if (!out.dim_is_users)
@@ -279,7 +281,7 @@ void check_links(const GraphData& g) {
   for (std::size_t i = 0; i < g.nodes.size(); ++i) {
     const NodeData& n = g.nodes[i];
     const auto arity = static_cast<std::size_t>(arity_of(n));
-    if (n.inputs.size() != arity)
+    if (n.inputs.size() != arity || arity == 0)
       throw broken(Rule::graph_arity, who(n), std::to_string(n.inputs.size()) + " operands", operands_of(n));
     for (const int result : {n.output, n.scale}) {
       if (result < 0) continue;

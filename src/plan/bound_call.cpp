@@ -28,6 +28,7 @@ BoundCall& BoundCall::operator=(BoundCall&&) noexcept = default;
 BoundCall::~BoundCall() = default;
 
 BoundCall CompiledPlan::bind(std::span<const TensorView> buffers, Stream stream, Workspace workspace) const {
+  if (!state_) throw explain({}, buffers);
   BoundCall bound;
   bound.state_ = std::make_unique<BoundCall::State>();
   BoundCall::State& s = *bound.state_;

@@ -199,17 +199,27 @@ std::string PlanList::unsupported_text() const {
 
 // ---- CompiledPlan
 
-std::span<const OperandInfo> CompiledPlan::operands() const noexcept { return state_->operands; }
+namespace {
+Error nobody_made_it() { return broken(Rule::plan_stage, "a plan was used that nobody has compiled"); }
+}  // namespace
+
+std::span<const OperandInfo> CompiledPlan::operands() const noexcept {
+  return state_ ? std::span<const OperandInfo>(state_->operands) : std::span<const OperandInfo>();
+}
 int CompiledPlan::operand_index(std::int64_t uid) const noexcept {
+  if (!state_) return -1;
   const auto it = state_->by_uid.find(uid);
   return it == state_->by_uid.end() ? -1 : it->second;
 }
 int CompiledPlan::operand_index(std::string_view name) const noexcept {
+  if (!state_) return -1;
   const auto it = state_->by_name.find(std::string(name));
   return it == state_->by_name.end() ? -1 : it->second;
 }
 
 Status CompiledPlan::execute(std::span<const TensorView> buffers, Stream stream, Workspace workspace) const noexcept {
+  if (!state_) [[unlikely]]
+    return {ErrorCode::invalid_call, -1, 0};
   return recipe::execute(state_->compiled.recipe, *state_->compiled.launcher, {buffers, stream, workspace});
 }
 
@@ -223,6 +233,7 @@ Status CompiledPlan::execute(std::span<void* const> addresses, Stream stream, Wo
 }
 
 Error CompiledPlan::explain(Status status, std::span<const TensorView> buffers, Stream stream, Workspace workspace) const {
+  if (!state_) return nobody_made_it();
   return recipe::explain(state_->compiled.recipe, *state_->chain, *state_->compiled.launcher, status,
                          {buffers, stream, workspace});
 }
@@ -233,17 +244,21 @@ void CompiledPlan::run(std::span<const TensorView> buffers, Stream stream, Works
 }
 
 void CompiledPlan::check() const {
+  if (!state_) throw nobody_made_it();
   if (const std::uint32_t faults = state_->compiled.launcher->take_data_faults(); faults != 0)
     throw broken(Rule::call_data, recipe::operands_of_faults(*state_->chain, faults), recipe::text_of_faults(faults),
                  "data that fit");
 }
 
-WorkspaceSize CompiledPlan::workspace() const noexcept { return state_->compiled.recipe.workspace; }
-std::string CompiledPlan::name() const { return engine::plan_name(*state_->engine, state_->knobs); }
-std::string CompiledPlan::engine() const { return std::string(state_->engine->name()); }
-int CompiledPlan::engine_id() const noexcept { return state_->engine->id(); }
-const Knobs& CompiledPlan::knobs() const noexcept { return state_->knobs; }
-Device CompiledPlan::device() const noexcept { return state_->compiled.recipe.device; }
+WorkspaceSize CompiledPlan::workspace() const noexcept { return state_ ? state_->compiled.recipe.workspace : WorkspaceSize{}; }
+std::string CompiledPlan::name() const { return state_ ? engine::plan_name(*state_->engine, state_->knobs) : std::string(); }
+std::string CompiledPlan::engine() const { return state_ ? std::string(state_->engine->name()) : std::string(); }
+int CompiledPlan::engine_id() const noexcept { return state_ ? state_->engine->id() : -1; }
+const Knobs& CompiledPlan::knobs() const noexcept {
+  static const Knobs none;
+  return state_ ? state_->knobs : none;
+}
+Device CompiledPlan::device() const noexcept { return state_ ? state_->compiled.recipe.device : Device{}; }
 const recipe::Recipe& CompiledPlan::recipe() const noexcept { return state_->compiled.recipe; }
 const chain::FusionChain& CompiledPlan::chain() const noexcept { return *state_->chain; }
 

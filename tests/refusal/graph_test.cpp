@@ -130,6 +130,8 @@ REFUSES(graph_arity) {
   Small t;
   t.g.pointwise(PointwiseMode::add, {t.c, t.c});
   EXPECT_EQ(t.validated(), "");
+  t.g.pointwise(static_cast<PointwiseMode>(kPointwiseModeCount), {t.c}, {}, {.name = "made up"});
+  EXPECT_EQ(t.validated(), "invalid_graph [graph.arity] no mode 'made up': got 1 operands, wanted 0");
 }
 
 REFUSES(graph_parameters) {
@@ -144,6 +146,8 @@ REFUSES(graph_parameters) {
   Small u;
   u.g.pointwise(PointwiseMode::gen_index, {u.c}, {.axis = 1});
   EXPECT_EQ(u.validated(), "");
+  u.g.reduction(u.c, static_cast<ReductionMode>(kReductionModeCount), {.name = "r"}).set_dim({1, 6});
+  EXPECT_EQ(u.validated(), "invalid_graph [graph.parameters] reduction 'r': got mode 9, wanted a ReductionMode");
 }
 
 REFUSES(graph_dangling) {

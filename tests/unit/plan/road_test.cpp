@@ -1,3 +1,4 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -78,6 +79,26 @@ TEST(Road, EveryPlanOfTheListGivesTheSameIntegers) {
     EXPECT_TRUE(plans.compile(i).execute(addresses).ok());
     EXPECT_EQ(results.back(), results.front()) << plans.name(i);
   }
+}
+
+TEST(Road, APlanThatNobodyHasCompiledRefusesCalls) {
+  const CompiledPlan none;
+  EXPECT_FALSE(none.valid());
+  const std::string why = "invalid_graph [plan.stage] a plan was used that nobody has compiled";
+  const std::vector<TensorView> buffers;
+  const Status status = none.execute(buffers);
+  EXPECT_EQ(status.code, ErrorCode::invalid_call);
+  EXPECT_EQ(none.execute(std::vector<void*>{nullptr}).code, ErrorCode::invalid_call);
+  EXPECT_EQ(none.explain(status, buffers).what(), why);
+  EXPECT_THAT([&] { none.run(buffers); }, testing::ThrowsMessage<Error>(why));
+  EXPECT_THAT([&] { none.bind(buffers); }, testing::ThrowsMessage<Error>(why));
+  EXPECT_THAT([&] { none.check(); }, testing::ThrowsMessage<Error>(why));
+  EXPECT_TRUE(none.operands().empty() && none.knobs().empty() && none.name().empty() && none.engine().empty());
+  EXPECT_EQ(none.operand_index("a"), -1);
+  EXPECT_EQ(none.operand_index(1), -1);
+  EXPECT_EQ(none.workspace().bytes, 0U);
+  EXPECT_THROW(PlanList().compile(), Error);
+  EXPECT_THROW(PlanList().compile(0), Error);
 }
 
 }  // namespace
