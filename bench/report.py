@@ -245,6 +245,20 @@ def open_of(result: dict) -> str:
     return "\n".join([*lines, "", where_of(result)])
 
 
+def narrow_of(result: dict) -> str:
+    """The first plan of each case beside our own product in bf16 and cuBLASLt's."""
+    heads = ["case", "µs", "our bf16, µs", "our bf16 ÷ ours", "cuBLASLt in bf16 ÷ ours", "SM MHz", "kernel"]
+    lines = [f"| {' | '.join(heads)} |", "|---|" + "--:|" * 5 + "---|"]
+    first = {r["case"]: r for r in reversed(result["records"]) if "bf16_us" in r}
+    for case, r in reversed(first.items()):
+        us, plain = r["ours_us"], r["bf16_us"]
+        cells = [re.sub(r"(?<=\d)x(?=\d)", TIMES, case), f"{us:.1f}", f"{plain:.1f}", f"**{plain / us:.2f}**"]
+        cells += [f"**{r['ratio']:.2f}**", f"{r['sm_mhz']:.0f}", tile_of(r["plan"])]
+        lines.append(f"| {' | '.join(cells)} |")
+    there = f"{result['device']}, driver {result['driver']}, cuBLASLt {result['cublaslt']}"
+    return "\n".join([*lines, "", f"`{result['command']}` ({there}; commit {result['commit']})"])
+
+
 def tile_of(plan: str) -> str:
     """sm90[CONSUMERS=2,PINGPONG=1,…,TILE_M=128,TILE_N=192] in a few words."""
     knobs = dict(k.split("=") for k in plan[plan.index("[") + 1 : -1].split(","))
@@ -278,7 +292,8 @@ def block_of(name: str, part: str | None) -> str:
         return f"*Not measured yet: there is no bench/results/{name}.json.*"
     result = json.loads(path.read_text(encoding="utf-8"))
     if part:
-        return open_of(result) if part == "open" else grouped_of(result) if part == "grouped" else kernels_of(result, part)
+        tables = {"open": open_of, "grouped": grouped_of, "narrow": narrow_of}
+        return tables[part](result) if part in tables else kernels_of(result, part)
     if "runs" in result:
         return host_of(result)
     if "host_us" in result:

@@ -1,11 +1,13 @@
 // Products of every operand type beside cuBLASLt's in the like setting, through the public API, on one GPU.
 //   verglas_bench_gpu_types FILE [COMMIT [PART OF A CASE [PLANS]]]
-// Random data, operands rotated beyond L2; the first PLANS plans (default 3) and the rival (best of its first eight heuristics)
-// in turn, order reversed each round. Steady: 0.1 s of the contender itself, then a window of 30 ms between two readings of every
-// SM's clock. Util: share of tensor cycles that did useful work, by the rate of the type.
+// Random data, operands rotated beyond L2; the first PLANS plans (default 3), the rival (best of its first eight heuristics), and
+// beside types with scales our own first plan in bf16, in turn, order reversed each round. Steady: 0.1 s of the contender itself,
+// then a window of 30 ms between two readings of every SM's clock. Util: share of tensor cycles that did useful work, by the rate
+// of the type.
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "device/cublaslt_product.hpp"
 #include "numeric/convert.hpp"
@@ -42,6 +44,8 @@ const std::vector<Case> kCases = {
      16},
     {"nvfp4 weights beside bf16", DataType::bf16, DataType::fp4_e2m1, DataType::fp32, DataType::bf16, false, 4096,
      DataType::not_set, 16},
+    {"mxfp4 weights beside bf16", DataType::bf16, DataType::fp4_e2m1, DataType::fp32, DataType::bf16, false, 4096,
+     DataType::not_set, 32},
     {"mxfp8 weights beside bf16", DataType::bf16, DataType::fp8_e4m3, DataType::fp32, DataType::bf16, false, 4096,
      DataType::not_set, 32},
     {"fp8 as bf16", DataType::bf16, DataType::fp8_e4m3, DataType::fp32, DataType::bf16, false, 4096, DataType::bf16},
@@ -51,6 +55,9 @@ struct Shape {
 };
 constexpr Shape kShapes[] = {{4096, 4096, 4096}, {8192, 8192, 8192}, {4096, 7168, 2048}, {2048, 4096, 14336},
                              {64, 8192, 8192},   {16, 8192, 8192},   {4096, 4096, 4095}};
+
+/// Of fp4 weights, and of fp4 beside itself.
+constexpr Shape kFewRows[] = {{1, 8192, 8192}, {32, 8192, 8192}, {16, 4096, 4096}, {16, 28672, 8192}, {16, 8192, 28672}};
 
 /// Random values of a type: normal, or all of int8.
 std::vector<char> noise(DataType t) {
@@ -93,10 +100,11 @@ struct Operands {
       if (c.rival_b() != c.b) fill(rival_b.emplace_back(gpu, bytes(s.n, s.k, c.rival_b())), of_rival_b, 2 * i + 2);
       d.emplace_back(gpu, bytes(s.m, s.n, c.out));
     }
-    // Rows of B are whole atoms. Powers of two around 1.
+    // Rows of B are whole atoms. Powers of two around 1; of fp4 below it, as those of weights are.
     std::vector<char> powers(4093);
     std::mt19937 g(3);
-    for (char& p : powers) p = static_cast<char>(c.block == 16 ? 0x38 + 8 * (g() % 3) : 124 + g() % 6);
+    const unsigned least = c.b == DataType::fp4_e2m1 ? 118 : 124;
+    for (char& p : powers) p = static_cast<char>(c.block == 16 ? 0x38 + 8 * (g() % 3) : least + g() % 6);
     for (std::size_t i = 0; i < 2 * sets && c.block != 0; ++i)
       fill(scales.emplace_back(gpu, static_cast<std::size_t>(((i % 2 == 0 ? s.m : s.n) + 127) / 128 * 128 * (s.k / c.block))),
            powers, i);
@@ -138,6 +146,14 @@ nlohmann::json measure(const Gpu& gpu, const ClockProbe& probe, const cuda::Cubl
   std::vector<CompiledPlan> compiled;
   for (std::size_t i = 0; i < std::min(plans, list.size()); ++i) compiled.push_back(list.compile(i));
 
+  // Beside narrow types our own product of the rival's.
+  Graph plain;
+  const Tensor plain_a = plain.tensor({.name = "a", .dim = {s.m, s.k}, .stride = {s.k, 1}, .data_type = DataType::bf16});
+  const Tensor plain_b = plain.tensor({.name = "b", .dim = {s.k, s.n}, .stride = {1, s.k}, .data_type = DataType::bf16});
+  plain.matmul(plain_a, plain_b).set_output(true).set_data_type(DataType::bf16);
+  std::optional<CompiledPlan> bf16;
+  if (c.block != 0) bf16 = plain.plans({.device = kGpu, .deselect_engines = {"cpu", "cublaslt"}}).compile(0);
+
   std::vector<Contender> all;
   all.push_back({"cublaslt", [&](std::size_t i) {
                    rival.launch((o.rival_a.empty() ? o.a : o.rival_a)[i].address(),
@@ -154,6 +170,16 @@ nlohmann::json measure(const Gpu& gpu, const ClockProbe& probe, const cuda::Cubl
                                                                                          : o.d[i])
                                                                      .address()));
                      if (!plan.execute(buffers, {gpu.stream}).ok()) throw std::runtime_error(plan.name() + " refused its call");
+                   }});
+  if (bf16)
+    all.push_back({"ours in bf16, " + bf16->name(), [&](std::size_t i) {
+                     std::vector<void*> buffers;
+                     for (const OperandInfo& operand : bf16->operands())
+                       buffers.push_back(reinterpret_cast<void*>((operand.name == "a"   ? (o.rival_a.empty() ? o.a : o.rival_a)[i]
+                                                                  : operand.name == "b" ? (o.rival_b.empty() ? o.b : o.rival_b)[i]
+                                                                                        : o.d[i])
+                                                                     .address()));
+                     if (!bf16->execute(buffers, {gpu.stream}).ok()) throw std::runtime_error(bf16->name() + " refused its call");
                    }});
   const auto burst = [&](Contender& x, int count) {
     for (int i = 0; i < count; ++i) x.launch(x.next++ % o.a.size());
@@ -194,7 +220,7 @@ nlohmann::json measure(const Gpu& gpu, const ClockProbe& probe, const cuda::Cubl
     const std::string name = fmt::format("{} {}x{}x{}", c.name, s.m, s.n, s.k);
     fmt::print("{:<26} {:<60} {:8.1f} us {:7.1f} TFLOP/s util {:5.1f} {:5.0f} MHz ratio {:.3f}, {:.3f}% differ\n", name, x.name,
                us, flop / us * 1e-6, median_of(x.util), median_of(x.mhz), rival_us / us, x.different);
-    if (&x == &all[0]) continue;
+    if (&x == &all[0] || (bf16 && &x == &all.back())) continue;
     records.push_back({{"suite", "gpu_types.steady"},
                        {"case", name},
                        {"ours_us", us},
@@ -205,6 +231,7 @@ nlohmann::json measure(const Gpu& gpu, const ClockProbe& probe, const cuda::Cubl
                        {"util_percent", median_of(x.util)},
                        {"sm_mhz", median_of(x.mhz)},
                        {"different_percent", x.different}});
+    if (bf16) records.back().update({{"bf16_us", median_of(all.back().us)}, {"bf16_plan", bf16->name()}});
   }
   std::fflush(stdout);
   return records;
@@ -230,13 +257,16 @@ int main(int argc, char** argv) {
                            {"commit", argc > 2 ? argv[2] : ""},
                            {"command", "verglas_bench_gpu_types"},
                            {"records", nlohmann::json::array()}};
-    for (const Case& c : kCases)
-      for (const Shape& s : kShapes) {
+    for (const Case& c : kCases) {
+      std::vector<Shape> shapes(std::begin(kShapes), std::end(kShapes));
+      if (c.b == DataType::fp4_e2m1) shapes.insert(shapes.end(), std::begin(kFewRows), std::end(kFewRows));
+      for (const Shape& s : shapes) {
         if (fmt::format("{} {}x{}x{}", c.name, s.m, s.n, s.k).find(part) == std::string::npos) continue;
         if (s.k % 128 != 0 && (c.block != 0 || c.rival_b() != DataType::bf16)) continue;  // the rival asks for whole pieces
         for (auto& r : measure(gpu, probe, **lt, c, s, plans)) file["records"].push_back(std::move(r));
         std::ofstream(argv[1]) << file.dump(1) << '\n';
       }
+    }
   } catch (const std::exception& e) {
     fmt::print(stderr, "{}\n", e.what());
     return 1;
