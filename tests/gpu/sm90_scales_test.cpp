@@ -164,21 +164,34 @@ TEST(Sm90Scales, GiveTheBitsOfTheCpuEngine) {
 
 TEST(Sm90Scales, AInRegistersGivesTheBitsOfTheCpuEngine) {
   VERGLAS_NEEDS_GPU();
-  constexpr DataType kFp4 = DataType::fp4_e2m1, kBf16 = DataType::bf16;
+  constexpr DataType kFp4 = DataType::fp4_e2m1, kBf16 = DataType::bf16, kFp32 = DataType::fp32;
   std::vector<Case> cases;
-  const auto add = [&](Case c) {
+  // Beside few rows the copy engine brings fp4: lines begin with whole pieces of 16 bytes.
+  const auto add = [&](Case c, bool few = false) {
     c.between = DataType::fp32;
+    const std::int64_t least = few ? ceil_div(c.k, 32) * 32 - c.k : 0;
     for (const bool interleaved : {true, false})
       for (const std::int64_t block : {16, 32})
-        for (const std::int64_t pad : {0, 2}) {
-          c.interleaved = interleaved, c.block = block, c.pad = pad, c.shift = pad == 0 ? 0 : 1;
+        for (const std::int64_t more : {0, few ? 32 : 2}) {
+          c.interleaved = interleaved, c.block = block, c.pad = least + more, c.shift = more == 0 ? 0 : 1;
           cases.push_back(c);
         }
   };
-  for (const std::int64_t rows : {16, 7, 32}) {
-    add({1, rows, 520, 1088, true, true, true, kBf16, kFp4, kBf16, false, true});
-    add({2, 130, rows, 930, true, true, true, kFp4, kBf16, kBf16, true, false});
-    add({1, rows, 264, 1100, false, true, true, kBf16, kFp4, kBf16, false, true});
+  for (const std::int64_t rows : {16, 32, 50}) {
+    add({1, rows, 520, 1088, true, true, true, kBf16, kFp4, kBf16, false, true}, true);
+    add({2, 130, rows, 930, true, true, true, kFp4, kBf16, kBf16, true, false}, true);
+    add({1, rows, 264, 1100, false, true, true, kBf16, kFp4, kBf16, false, true}, true);
+    add({1, rows, 264, 1100, true, true, true, kFp4, kFp4, kBf16}, true);
+  }
+  add({1, 7, 520, 1088, true, true, true, kBf16, kFp4, kBf16, false, true}, true);
+  add({3, 1, 97, 64, true, true, true, kBf16, kFp4, kBf16, false, true}, true);
+  add({1, 17, 700, 2310, true, true, true, kBf16, kFp4, kBf16, false, true}, true);
+  add({2, 24, 140, 518, true, true, true, kFp4, kFp4, kBf16}, true);
+  add({1, 16, 128, 512, true, true, true, kBf16, kFp4, kBf16, false, true, false, true}, true);
+  // Scales of 2^-127 to 2^-125: one multiplication decodes them, and those from 2 on take two.
+  for (const bool interleaved : {true, false}) {
+    cases.push_back({1, 136, 16, 512, true, true, interleaved, kFp4, kBf16, kFp32, true, false});
+    cases.back().extreme = true, cases.back().pad = 0;
   }
   add({1, 530, 1030, 642, true, true, true, kFp4, kFp4, kBf16});
   add({2, 260, 136, 130, true, true, true, kFp4, kFp4, kBf16});

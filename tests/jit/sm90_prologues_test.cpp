@@ -123,7 +123,7 @@ TEST(Scales, CompileCleanOnEveryTile) {
   }
   for (const int products : {1, 2}) compile_clean({fp4_e2m1, fp4_e2m1, 16}, true, products, kN);
   compile_clean({fp4_e2m1, bf16}, true, 1, kN);
-  for (const std::int64_t rows : {16, 32, 128}) compile_clean({bf16, fp4_e2m1, 16}, true, 1, rows);
+  for (const std::int64_t rows : {16, 32, 64, 128}) compile_clean({bf16, fp4_e2m1, 16}, true, 1, rows);
   compile_clean({bf16, fp8_e4m3}, true, 2, 16);
   compile_clean({bf16, fp8_e5m2}, true, 1, kN);
   compile_clean({fp8_e4m3, fp4_e2m1}, true, 1, kN);
@@ -151,6 +151,9 @@ TEST(Scales, CompileCleanBehindAProductOfFp4) {
   compile_clean({fp4_e2m1, fp4_e2m1, 16}, true, 1, kN, as_is, fp32);
   compile_clean({bf16, fp4_e2m1, 16}, true, 1, 16, scaled_bias_gelu);
   compile_clean({bf16, fp4_e2m1, 16}, true, 1, 32, amax);
+  compile_clean({bf16, fp4_e2m1, 16}, true, 1, 64, amax);
+  compile_clean({bf16, fp4_e2m1, 16}, true, 1, 64, scaled_bias_gelu);
+  compile_clean({bf16, fp4_e2m1, 32}, true, 1, 64, as_is, fp32);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, Prologues, ::testing::ValuesIn(ways()), [](const auto& i) { return i.param.name; });

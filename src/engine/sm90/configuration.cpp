@@ -48,9 +48,9 @@ std::string product_suffix(const KernelConfig& c) {
 }
 
 std::string epilogue_suffix(const KernelConfig& c) {
-  std::string s = c.slots != 0 ? fmt::format("_q{}{}{}x{}{}", c.a_decoded, c.b_decoded, c.producers, c.slots,
-                                             c.held ? fmt::format("{}{}", c.carried ? 'c' : 'h', c.joined) : "")
-                               : "";
+  std::string s = c.slots != 0 || c.carried ? fmt::format("_q{}{}{}x{}{}", c.a_decoded, c.b_decoded, c.producers, c.slots,
+                                                          c.held ? fmt::format("{}{}", c.carried ? 'c' : 'h', c.joined) : "")
+                                            : "";
   if (c.casts) s += "_c";
   s += c.d_along_m ? "_m" : c.has_d ? "" : "_n";
   if (c.reductions != 0) s += fmt::format("_r{}{}", c.reductions, c.column_reductions);
@@ -105,8 +105,10 @@ int accumulators_of(const KernelConfig& c) noexcept {
 }
 int stage_bytes(const KernelConfig& c) noexcept {
   const int scales = c.scaled ? (16 * (c.a_count * c.block_m + c.b_count * c.block_n) + 1023) / 1024 * 1024 : 0;
-  const int a = c.held ? (c.block_m * (16 * c.a_decoded + 4) + 1023) / 1024 * 1024 : c.a_count * c.block_m * line_bytes_of_a(c);
-  return c.joined * (a + c.b_count * b_lines(c) * kLineBytes + scales);
+  const int a = c.carried ? c.block_m * (kLineBytes + 16)
+                : c.held  ? (c.block_m * (16 * c.a_decoded + 4) + 1023) / 1024 * 1024
+                          : c.a_count * c.block_m * line_bytes_of_a(c);
+  return a + c.joined * c.b_count * b_lines(c) * kLineBytes + scales;
 }
 int chunks_of(const KernelConfig& c) noexcept { return row_blocks(c) * chunks_of_row_block(c); }
 int scratch_bytes(const KernelConfig& c) noexcept {
@@ -114,6 +116,7 @@ int scratch_bytes(const KernelConfig& c) noexcept {
 }
 int decoding_bytes(const KernelConfig& c) noexcept {
   const auto bytes = [](int pieces) { return (pieces + 127) / 128 * 128 * 20; };
+  if (c.carried) return 0;
   return (c.held ? 0 : c.a_count * bytes(c.block_m * c.a_decoded)) + c.b_count * bytes(c.block_n * c.b_decoded);
 }
 int landing_bytes(const KernelConfig& c) noexcept { return (c.split - 1) * c.consumers * 4 * 128 * results_of(c); }
@@ -141,7 +144,8 @@ int entry_registers(const KernelConfig& c) noexcept {
 // that copy an operand hold pieces and addresses; one lane that asks for boxes needs little, and some more where it makes maps.
 int producer_registers(const KernelConfig& c) noexcept {
   if (c.consumers == 1) return entry_registers(c);
-  if (c.held) return c.carried || c.consumers == 3 ? 72 : 64;
+  if (c.carried) return 128;
+  if (c.held) return c.consumers == 3 ? 72 : 64;
   if (copies(c)) return c.consumers != 2 ? 80 : shifts(c) ? 104 : 88;
   if (c.consumers == 2) return c.by_address ? 56 : accumulators_of(c) >= 176 && !c.scaled ? 24 : 40;
   return 32;
@@ -149,7 +153,7 @@ int producer_registers(const KernelConfig& c) noexcept {
 int carrier_registers(const KernelConfig& c) noexcept { return c.consumers == 1 ? entry_registers(c) : 56; }
 int consumer_registers(const KernelConfig& c) noexcept {
   if (c.consumers == 1) return entry_registers(c);
-  if (c.held) return c.consumers == 3 ? 112 : 192;
+  if (c.held) return c.carried ? 160 : c.consumers == 3 ? 112 : 192;
   if (copies(c)) return c.producers > 1 ? 168 : c.consumers != 2 ? 144 : shifts(c) ? 200 : 208;
   if (c.consumers == 2) return c.by_address ? 224 : accumulators_of(c) >= 176 && !c.scaled ? 240 : 232;
   return 160;
@@ -168,7 +172,7 @@ std::optional<std::string> fault_of(const KernelConfig& c) {
        {std::tuple{c.a_turned, c.a_path, c.a_stored, "a"}, {c.b_turned, c.b_path, c.b_stored, "b"}}) {
     // A thread converts what 16 bytes of a stage hold, or turns single elements.
     const int most = turned ? bytes_of(stored) : 16 / bytes_of(a) * bytes_of(stored);
-    if (stored != DataType::not_set && !(c.casts && role[0] == 'a')) {
+    if (stored != DataType::not_set && !((c.casts || c.carried) && role[0] == 'a')) {
       if (path == Path::tma || piece_bytes(path) > most)
         return fmt::format("{} is converted from pieces of {} bytes, at most {}", role, piece_bytes(path), most);
       continue;
@@ -179,16 +183,19 @@ std::optional<std::string> fault_of(const KernelConfig& c) {
       return fmt::format("{} of {} is not turned in pieces of {}", role, verglas::name_of(a), piece_bytes(path));
   }
   if (c.promoted && !is_fp8_product(c)) return fmt::format("sums of {} need no promotion", verglas::name_of(a));
-  if ((c.a_decoded != 0 || c.b_decoded != 0) && (bytes_of(a) != 2 || c.slots < 2)) return "what is decoded becomes 16-bit values";
-  if (c.held && (c.a_decoded == 0 || c.b_decoded == 0 || c.producers != 2 || c.gemms != 1 || c.schedule == Schedule::pingpong ||
-                 bytes_of(a) != 2))
+  if ((c.a_decoded != 0 || c.b_decoded != 0) && (bytes_of(a) != 2 || (c.slots < 2 && !c.carried)))
+    return "what is decoded becomes 16-bit values";
+  if (c.held && (c.a_decoded == 0 || (c.b_decoded == 0 && !c.carried) || c.producers != 2 || c.gemms != 1 ||
+                 c.schedule == Schedule::pingpong || bytes_of(a) != 2))
     return "A in registers, of what is not one product of two matrices that are decoded";
   if (c.casts && (c.a_path != Path::tma || c.b_path != Path::tma || c.a_turned || c.a_major != Major::k || c.gemms != 1 ||
                   c.groups != 0 || c.a_decoded != 0 || c.b_decoded != 0 || bytes_of(a) != 2 || bytes_of(stored_a(c)) != 1))
     return "casts of A in registers, of what is not bytes along K beside 16-bit values, both by the copy engine";
-  if (c.joined < 1 || (c.joined > 1 && !c.carried)) return fmt::format("{} k-blocks a stage", c.joined);
-  if (c.producers > 1 &&
-      (c.slots == 0 || (c.consumers > 2 && !c.held) || c.stages < c.producers + (c.schedule == Schedule::pingpong ? 2 : 0)))
+  if (c.joined != (c.carried ? 4 : 1)) return fmt::format("{} k-blocks a stage", c.joined);
+  if (c.carried && (!c.held || c.a_path != Path::tma || c.block_m != 64 * c.consumers || c.consumers > 2))
+    return "few rows beside fp4 that the copy engine does not bring";
+  if (c.producers > 1 && ((c.slots == 0 && !c.carried) || (c.consumers > 2 && !c.held) ||
+                          c.stages < c.producers + (c.schedule == Schedule::pingpong ? 2 : 0)))
     return fmt::format("{} producers", c.producers);
   if (c.scaled && !c.promoted) return "blocks with scales are promoted";
   if (c.promoted && c.schedule == Schedule::pingpong) return "with ping-pong nothing hides a promotion";

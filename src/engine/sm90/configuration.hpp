@@ -51,7 +51,7 @@ struct KernelConfig {
   int joined = 1;                    ///< k-blocks of 128 bytes of B in a stage
   bool held = false;                 ///< A is fp4, and enters the product from registers, decoded by consumers
   bool casts = false;                ///< A is bytes that the copy engine brings, and enters it likewise, cast by consumers
-  bool carried = false;              ///< a producer of its own brings it; else those that decode B
+  bool carried = false;              ///< the copy engine brings it, beside few rows (carry.cuh); else those that decode B
   bool scaled = false;               ///< fp8 with scales of blocks of 32: each is summed apart, which is promotion too
   bool promoted = false;             ///< fp8: every 128 of k are summed apart and added in fp32
   /// Products that share a tile: one, or two (gemms = 2) of up to two matrices each of A and of B.

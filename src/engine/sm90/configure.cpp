@@ -45,6 +45,9 @@ constexpr Shape kOneWaveShape{128, 64, 2, false};
 /// Up to so many rows, or columns, D is narrow: that side becomes the columns of the kernel, since its rows come in blocks of 64.
 constexpr std::int64_t kNarrow = 32;
 
+/// The same beside fp4 that consumers decode, as long as few rows are.
+constexpr std::int64_t kFewRows = 64;
+
 /// Where operands are decoded, by two warpgroups.
 constexpr Shape kDecodedShape = {128, 192, 2, false};
 
@@ -102,9 +105,10 @@ std::vector<Shape> family_of(const chain::FusionChain& c, int sm_count) {
   // Consumers decode A where both are narrow, or where few rows leave a narrow A to be all there is to read.
   const chain::FusionChain other = exchanged(c);
   if (may_be_held(c) && may_be_held(other)) all.push_back(kHeldShape);
-  for (const int split : {1, 2})
-    if (narrow <= kNarrow && may_be_held(turned ? other : c))
-      all.push_back({128, narrow > 16 ? 32 : 16, 2, false, split, turned, true});
+  for (const int consumers : {1, 2})
+    for (const int split : {1, 2})
+      if (narrow <= kFewRows && may_be_held(turned ? other : c))
+        all.push_back({64 * consumers, narrow > 32 ? 64 : narrow > 16 ? 32 : 16, consumers, false, split, turned, true});
   for (const bool exchanges : {false, true}) {
     if (!may_be_cast(exchanges ? other : c)) continue;
     for (Shape s : kCastShapes) {
@@ -160,7 +164,8 @@ KernelConfig configuration_of(const chain::FusionChain& chain, const Knobs& knob
   k.held = held != knobs.end() && held->second != 0;
   k.casts = k.held && may_be_cast(c);
   if (k.casts) k.held = false, k.a_decoded = 0;
-  if (k.held && k.b_decoded == 0) k.b_decoded = 8;  // 16-bit values, whose K changes its order
+  k.carried = k.held && k.block_n <= kFewRows;
+  k.joined = k.carried ? 4 : 1;
   k.promoted = is_promoted(c);
   const auto stored = [&](int side) {
     const chain::MatrixInput& in = first_input(c, side);
@@ -189,8 +194,6 @@ KernelConfig configuration_of(const chain::FusionChain& chain, const Knobs& knob
   // More warps decode faster, and leave fewer registers: for instructions of at most 192 columns. Only what decodes takes turns.
   const bool decodes = k.a_decoded != 0 || k.b_decoded != 0;
   const bool loads = (k.a_path != Path::tma && k.a_decoded == 0) || (k.b_path != Path::tma && k.b_decoded == 0);
-  k.carried = k.held && k.block_n <= kNarrow;
-  k.joined = k.carried ? 4 : 1;
   if (k.held)
     k.producers = 2;
   else if (decodes && !loads && k.block_n <= 192)

@@ -391,10 +391,11 @@ recipe::Requirements requirements_of(const chain::FusionChain& chain, bool is_ex
   // The copy engine, and threads that move pieces, want addresses and rows in whole pieces; single elements want nothing.
   const auto ask = [&](int role, Path path, bool along_k, DataType type) {
     const int piece = path == Path::tma ? 16 : piece_bytes(path);
+    const int stride = piece * 8 / bits_of(type) * bytes_of(type);  // strides of fp4 are counted as if its elements were bytes
     if (path != Path::tma && piece <= bytes_of(type)) return;
     q.matrix.push_back(
         {role,
-         {.k_major = along_k, .modulus = 1, .stride_multiple = piece, .stride_limit = path == Path::tma, .alignment = piece}});
+         {.k_major = along_k, .modulus = 1, .stride_multiple = stride, .stride_limit = path == Path::tma, .alignment = piece}});
   };
   // Where one plan casts what the copy engine brings, the others ask for the same, so that all of a chain take the same calls.
   const bool groups = chain.grouping.axis != chain::GroupedAxis::none;

@@ -27,6 +27,9 @@ double decoded_per_cycle(int producers, bool converts) { return (6.5 + 2.5 * pro
 /// Cycles in which a consumer decodes 64 rows of a k-block to registers and multiplies them, beside the other warps.
 constexpr double kHeldCycles = 400, kHeldCyclesPerColumn = 3.5;
 
+/// Cycles of a k-block of fp4 beside few rows: what brings B, and what each consumer decodes.
+constexpr double kCarriedCycles = 80, kCarriedCyclesPerColumn = 2, kCarriedCyclesPerConsumer = 95;
+
 /// What power leaves of the clock when tensor cores are busy that share of the time.
 double clock_at(double util) { return std::max(1.34e9, 1.85e9 - 0.84e9 * std::max(0.0, util - 0.3)); }
 
@@ -120,12 +123,15 @@ double predict_seconds(const KernelConfig& c, const std::array<std::int64_t, 4>&
   const double promotion = c.scaled ? 3.0 : c.promoted ? 1.08 : 1.0;
   const double alone = c.consumers > 1 ? 1.0 : c.scaled ? 1.3 : 1.05;  // between its stages the tensor cores wait
   const bool converts = c.a_stored != DataType::not_set || c.b_stored != DataType::not_set;
-  const double decoded =
-      block_k(c) * (c.a_count * c.block_m * (c.a_decoded != 0 && !c.held) + c.b_count * c.block_n * (c.b_decoded != 0));
+  const double decoded = block_k(c) * (c.a_count * c.block_m * (c.a_decoded != 0 && !c.held) +
+                                       c.b_count * c.block_n * (c.b_decoded != 0 && !c.carried));
   const double tile_cycles =
-      k_blocks * std::max({multiplied * c.gemms * c.block_m / 64.0 * instruction * 4 * promotion * alone,
-                           decoded / decoded_per_cycle(c.producers, converts),
-                           c.held ? row_blocks(c) * (kHeldCycles + kHeldCyclesPerColumn * c.block_n) : 0.0});
+      k_blocks *
+      std::max({multiplied * c.gemms * c.block_m / 64.0 * instruction * 4 * promotion * alone,
+                decoded / decoded_per_cycle(c.producers, converts),
+                c.carried ? kCarriedCycles + kCarriedCyclesPerColumn * c.block_n + kCarriedCyclesPerConsumer * c.consumers
+                : c.held  ? row_blocks(c) * (kHeldCycles + kHeldCyclesPerColumn * c.block_n)
+                          : 0.0});
   const bool pingpong = c.schedule == Schedule::pingpong;
   const double values = 1.0 * c.block_m * c.block_n / (pingpong ? 1 : c.consumers);
   const bool by_element = c.d_path != Path::tma && piece_bytes(c.d_path) == bytes_of(c.output);
@@ -151,7 +157,8 @@ double predict_seconds(const KernelConfig& c, const std::array<std::int64_t, 4>&
   const double power = 1 + (of_rows ? 1.7 : 1.0) * std::clamp(10 * (per_flop - 0.0117), 0.0, 0.05);
   const double clock = clock_at(util) / power / (c.block_n <= 64 && c.block_m <= 64 ? 1.02 : 1.0);
   const auto moves = [](Path path, int decoded_pieces) { return path != Path::tma && decoded_pieces == 0; };
-  const double copied = moves(c.a_path, c.a_decoded) || moves(c.b_path, c.b_decoded) ? 2.5 : 1.0;  // pieces by threads
+  const double copied =
+      !c.carried && (moves(c.a_path, c.a_decoded) || moves(c.b_path, c.b_decoded)) ? 2.5 : 1.0;  // pieces by threads
   const double tensor = (cycles + last_store) / clock * copied;
 
   // Pieces of 16 bytes hold 64 elements beside scales of a tenth.

@@ -42,8 +42,8 @@ std::string constants_text(const KernelConfig& c) {
   add("int", "B_PIECE", piece_bytes(c.b_path));
   add("int", "D_PIECE", piece_bytes(c.d_path));
   // K is split where few tiles share the long operand, or none do: the rows of a narrow tile, the columns of others.
-  add("bool", "A_ONCE", c.split > 1 && c.block_n <= 32);
-  add("bool", "B_ONCE", c.split > 1 && c.block_n > 32);
+  add("bool", "A_ONCE", c.carried || (c.split > 1 && c.block_n <= 32));
+  add("bool", "B_ONCE", !c.carried && c.split > 1 && c.block_n > 32);
   add("bool", "A_TURNED", c.a_turned);
   add("bool", "B_TURNED", c.b_turned);
   add("bool", "PROMOTED", c.promoted);
@@ -139,7 +139,7 @@ std::string wgmma_text(const KernelConfig& c) {
                               : c.a_major == Major::k ? ", 0"
                                                       : ", 1",
                               c.b_major == Major::k ? 0 : 1);
-  const int count = c.scaled ? 1 : from_registers ? 2 : 4;
+  const int count = c.scaled ? 1 : from_registers && !c.carried ? 2 : 4;
   std::string steps, registers_a, operands_a;
   for (int step = 0; step < count; ++step) {
     const std::string a = from_registers ? fmt::format("{{%{},%{},%{},%{}}}", registers + 4 * step, registers + 4 * step + 1,

@@ -210,6 +210,14 @@ void fit_operands(KernelConfig& c, const Problem& p) {
   if (c.depth_groups && begins_anywhere(c.b_major, c.b_turned)) c.b_path = static_cast<Path>(bytes_of(stored_b(c)));
   // What is decoded lies along K in a stage, whatever its strides, and finds out about them at the call.
   if (c.a_decoded != 0) c.a_major = Major::k, c.a_turned = false, c.a_path = Path::bytes1;
+  if (c.carried) {
+    // Two elements a byte: what is left of its strides are bytes.
+    Matrix a = p.a[0];
+    const bool is_even = (a.row_stride % 2 | a.batch_stride % 2) == 0;
+    a.row_stride /= 2, a.batch_stride /= 2;
+    if (is_even && a.col_stride == 1 && best_path(a, true, p.m, p.k, p.batches, 1) == Path::tma) c.a_path = Path::tma;
+    c.b_major = Major::k, c.b_turned = false, c.b_path = static_cast<Path>(bytes_of(stored_b(c)));  // whatever its strides
+  }
   if (c.b_decoded != 0) c.b_major = Major::k, c.b_turned = false, c.b_path = static_cast<Path>(bytes_of(stored_b(c)));
   if (c.casts)
     c.a_major = Major::k, c.a_turned = false, c.a_path = best_path(p.a[0], true, p.m, p.k, p.batches, bytes_of(c.a_stored));
@@ -226,6 +234,10 @@ MapRequest map_of_a(const KernelConfig& c, const Problem& p, std::size_t which) 
     return request(c.a_stored, p.a[which].address, p.k, p.m, p.a[which].row_stride, p.batches, p.a[which].batch_stride,
                    static_cast<std::uint32_t>(block_k(c)), static_cast<std::uint32_t>(rows_in_a_stage(Major::k, c.block_m, p.m)),
                    cuda::CU_TENSOR_MAP_SWIZZLE_64B);
+  if (c.carried)
+    return request(DataType::uint8, p.a[0].address, (p.k + 1) / 2, p.m, p.a[0].row_stride / 2, p.batches, p.a[0].batch_stride / 2,
+                   kLineBytes, static_cast<std::uint32_t>(rows_in_a_stage(Major::k, c.block_m, p.m)),
+                   cuda::CU_TENSOR_MAP_SWIZZLE_128B);
   return map_of_input(c, p.a[which], c.a_major, rows_of_box_of_a(c), p.m, p.k, p.batches);
 }
 MapRequest map_of_b(const KernelConfig& c, const Problem& p, std::size_t which) {

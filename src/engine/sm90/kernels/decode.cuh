@@ -17,11 +17,11 @@ constexpr bool SAME<X, X> = true;
 struct Fp4Pieces {
   static constexpr int ELEMENTS = 32;
   /// Nibbles i and i + 4 of a word.
-  VG_DEVICE static uint32 pair(uint32 word, int i) {
+  VG_DEVICE static uint32 pair(uint32 word, int i) { return multiply_bf16(tiny(word, i), 0x7e807e80u); }
+  /// The same times 2^-126. As below: the nibble's sign on top, and exponent and mantissa where those of a bf16 end.
+  VG_DEVICE static uint32 tiny(uint32 word, int i) {
     const uint32 w = i < 2 ? word : word >> 8;
-    // As below: the nibble's sign on top, and exponent and mantissa where those of a bf16 end.
-    const uint32 tiny = (i % 2 == 0 ? (w & 0x000f000fu) * 4160u : (w & 0x00f000f0u) * 260u) & 0x81c081c0u;
-    return multiply_bf16(tiny, 0x7e807e80u);
+    return (i % 2 == 0 ? (w & 0x000f000fu) * 4160u : (w & 0x00f000f0u) * 260u) & 0x81c081c0u;
   }
   /// Eight nibbles in order of k, each with its sign on top.
   VG_DEVICE static void decode(const Piece<16>& piece, int chunk, uint32 (&out)[4]) {
@@ -49,13 +49,17 @@ struct Fp8Pieces {
     }
   }
 };
-/// 16-bit values as they are stored, beside an A in registers.
-struct HalfPieces {
-  static constexpr int ELEMENTS = 8;
-};
 
-/// The scale of a block as a bf16, twice.
+/// The scale of a block as a bf16, twice. With `at_once`, one multiplication of what Fp4Pieces has as `tiny` gives the element
+/// times its scale, exactly, but for 2^SHORT, which is left for the sums; where no bit of LARGE is set in the scale.
 struct E8m0Scale {
+  static constexpr int SHORT = 0;
+  static constexpr uint32 LARGE = 0x80;                                                // 2 and more, and NaN
+  VG_DEVICE static uint32 at_once(uint32 b) { return b * 0x00800080u + 0x3f003f00u; }  // 2^(b - 127) 2^126
+  VG_DEVICE static void both_at_once(uint32 bytes, uint32& low, uint32& high) {
+    low = at_once(bytes & 0xffu);
+    high = at_once(bytes >> 8);
+  }
   VG_DEVICE static uint32 twice(uint32 b) { return (b << 7 | (b == 0 || b == 255 ? 0x40u : 0u)) * 0x10001u; }
   /// Of the low two bytes.
   VG_DEVICE static void both(uint32 bytes, uint32& low, uint32& high) {
@@ -68,13 +72,30 @@ struct E4m3Scale {  // its sign has no meaning
     const float f = e4m3_to_float(b & 0x7fu);
     return pack_bf16(f, f);
   }
-  VG_DEVICE static void both(uint32 bytes, uint32& low, uint32& high) {
+  VG_DEVICE static void both(uint32 bytes, uint32& low, uint32& high, float times = 1.0f) {
     const uint32 halves = halves_of_e4m3(bytes & 0x7f7fu);
-    const float x = f16_to_float(static_cast<uint16>(halves)), y = f16_to_float(static_cast<uint16>(halves >> 16));
+    const float x = f16_to_float(static_cast<uint16>(halves)) * times,
+                y = f16_to_float(static_cast<uint16>(halves >> 16)) * times;
     low = pack_bf16(x, x);
     high = pack_bf16(y, y);
   }
+  static constexpr int SHORT = 8;  // 448 times 2^118 is a bf16, and times 2^119 is none
+  static constexpr uint32 LARGE = 0;
+  VG_DEVICE static uint32 at_once(uint32 b) {
+    const float f = e4m3_to_float(b & 0x7fu) * 0x1p118f;
+    return pack_bf16(f, f);
+  }
+  VG_DEVICE static void both_at_once(uint32 bytes, uint32& low, uint32& high) { both(bytes, low, high, 0x1p118f); }
 };
+
+/// Up to N bytes, `step` apart; the others zero.
+template <int N>
+VG_DEVICE uint32 load_bytes(const char* from, int64 step, int count) {
+  uint32 word = 0;
+#pragma unroll
+  for (int i = 0; i < N; ++i) word |= load_byte(from + i * step, i < count) << 8 * i;
+  return word;
+}
 
 /// Bytes that go through a prologue, which is the Way then; zeros behind the last of k, whatever the steps make of 0.
 struct BytePieces {
@@ -318,8 +339,6 @@ class Decoder {
           store_shared(stage + static_cast<uint32>(line * 128 + (column ^ line % 8) * 16),
                        Piece<16>{out[0], out[1], out[2], out[3]});
         }
-      } else if constexpr (SAME<Pieces, HalfPieces>) {
-        spread(stage, line, part, piece);
       } else {
         uint32 twice[4];
 #pragma unroll
@@ -346,36 +365,11 @@ class Decoder {
   VG_DEVICE static bool is_mine(int i) { return ALL % 128 == 0 || thread() + 128 * i < ALL; }
   VG_DEVICE static bool takes_scales(int i) { return is_mine(i) && (!RAW || thread() % A_LINE == 0); }
 
-  /// Eight 16-bit values, beside a word of fp4 with as many: each pair to its place in the order of an A in registers.
-  VG_DEVICE static void spread(uint32 stage, int line, int part, const Piece<16>& piece) {
-    static_assert(SAME<Held, Fp4Pieces>);
-    const uint32 to = stage + static_cast<uint32>(line * 128 + part % 4 * 4);
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      store_shared(to + static_cast<uint32>(((part / 4 * 4 + i) ^ line % 8) * 16),
-                   Piece<4>{__byte_perm(piece.v[i / 2], piece.v[2 + i / 2], i % 2 == 0 ? 0x5410 : 0x7632)});
-  }
-
-  /// Up to N bytes, `step` apart; the others zero.
-  template <int N>
-  VG_DEVICE static uint32 load_bytes(const char* from, int64 step, int count) {
-    uint32 word = 0;
-#pragma unroll
-    for (int i = 0; i < N; ++i) word |= load_byte(from + i * step, i < count) << 8 * i;
-    return word;
-  }
   VG_DEVICE void copy_bytes(uint32 to, const char* from, int left) const {
     Piece<16> piece;
-    if constexpr (Pieces::ELEMENTS == 8) {
-      const int64 step = 2 * view_->inner_stride;
+    const int64 step = Pieces::ELEMENTS == 32 ? 1 : view_->inner_stride;
 #pragma unroll
-      for (int i = 0; i < 4; ++i)
-        piece.v[i] = load_half(from + 2 * i * step, 4 * i < left) | load_half(from + (2 * i + 1) * step, 4 * i + 2 < left) << 16;
-    } else {
-      const int64 step = Pieces::ELEMENTS == 32 ? 1 : view_->inner_stride;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) piece.v[i] = load_bytes<4>(from + 4 * i * step, step, left - 4 * i);
-    }
+    for (int i = 0; i < 4; ++i) piece.v[i] = load_bytes<4>(from + 4 * i * step, step, left - 4 * i);
     store_shared(to, piece);
   }
 

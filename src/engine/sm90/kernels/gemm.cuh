@@ -1,5 +1,6 @@
 #pragma once
 #include "epilogue.cuh"
+#include "few_rows.cuh"
 #include "mainloop.cuh"
 #include "producer.cuh"
 #include "runs.cuh"
@@ -53,12 +54,15 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
       if (warpgroup == 0) {
         if constexpr (C::CONSUMERS > 1) lower_registers<C::CARRIER_REGISTERS>();
         carry<C, Prologues>(p, arguments, memory, smem);
-        return;
+      } else {
+        if constexpr (C::CONSUMERS > 1) lower_registers<C::PRODUCER_REGISTERS>();
+        spread<C, Prologues>(p, arguments, memory, smem);
       }
+    } else {
+      if constexpr (C::CONSUMERS > 1) lower_registers<C::PRODUCER_REGISTERS>();
+      if (L::ANY_COPIED || C::SCALED || (warp_index() == 0 && elect_one()))
+        produce<C, Prologues>(p, arguments, memory, smem, warpgroup);
     }
-    if constexpr (C::CONSUMERS > 1) lower_registers<C::PRODUCER_REGISTERS>();
-    if (L::ANY_COPIED || C::SCALED || (warp_index() == 0 && elect_one()))
-      produce<C, Prologues>(p, arguments, memory, smem, warpgroup - (C::CARRIED ? 1 : 0));
     return;
   }
 
@@ -122,7 +126,9 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
       pass_tile<C>(smem, ring, k_blocks, on_block);
       k_blocks = 0;
     }
-    if constexpr (C::HELD) {
+    if constexpr (C::CARRIED) {
+      multiply_tile_carried<C, Wgmma, decltype(Prologues::a)>(acc, smem, ring, k_blocks, first_row_block, on_block);
+    } else if constexpr (C::HELD) {
       const int block = C::SPLIT == 1 ? 0 : static_cast<int>(cluster_rank()) * p.k_blocks;
       multiply_tile_held<C, Wgmma, decltype(Prologues::a)>(acc, smem, ring, k_blocks, first_row_block, block, on_block);
     } else if constexpr (C::CASTS) {
@@ -138,6 +144,12 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
     }
     if constexpr (C::PINGPONG) ring.skip(tiles.k_blocks_of(t + step));
     if (!split.join(acc)) continue;
+    if constexpr (C::CARRIED) {
+      constexpr int SHORT = decltype(Prologues::a)::Scale::SHORT;
+#pragma unroll
+      for (float& x : acc[0][0])
+        if constexpr (SHORT != 0) x *= static_cast<float>(1 << SHORT);
+    }
     drain(acc, epilogue, piece);
     split.release();
   }

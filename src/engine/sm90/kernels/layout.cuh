@@ -5,7 +5,7 @@ namespace vg {
 
 /// Shared memory of one block, from the constants of a flavor. The same sums stand in configuration.cpp (`smem_bytes`).
 ///
-///   0                          STAGES x JOINED x [ each A: BLOCK_M lines of 128 bytes | each B: lines | scales ], swizzled
+///   0                          STAGES x [ each A: BLOCK_M lines of 128 bytes | JOINED x each B: lines | scales ], swizzled
 ///   STAGES * STAGE_BYTES       CONSUMERS x staging: STORE_BUFFERS chunks of D, FURTHER_BUFFERS of each further output; or
 ///                              RUN_SLOTS x RUN_BYTES (runs.cuh)
 ///   LANDING                    CONSUMERS x (SPLIT - 1) x sums of another block
@@ -18,7 +18,8 @@ namespace vg {
 ///   DECODING                   DECODERS x each decoded A, each decoded B: SLOTS x pieces of 16 bytes and their scales
 ///
 /// HELD: the A of a stage is as in memory, pieces of 16 bytes and four scales a line (HeldPart); consumers decode it to
-/// registers. CASTS: it is bytes, in lines of 64 (CastPart).
+/// registers. CASTS: it is bytes, in lines of 64 (CastPart). CARRIED: JOINED k-blocks of it are lines of 128 bytes, then scales
+/// of each line, 16 bytes (carry.cuh).
 template <class C>
 struct Layout {
   static constexpr int LINE = 128;  // bytes; one k-block of a row, or 64 elements along MN
@@ -29,15 +30,17 @@ struct Layout {
   static constexpr int A_LINES = C::BLOCK_M;
   static constexpr int B_LINES = C::B_K_MAJOR ? C::BLOCK_N : (C::BLOCK_N + 63) / 64 * 64;
   static constexpr int A_BYTES =  // of one matrix
-      C::HELD    ? (A_LINES * (16 * C::A_DECODED + 4) + 1023) / 1024 * 1024
+      C::CARRIED ? A_LINES * (LINE + 16)
+      : C::HELD  ? (A_LINES * (16 * C::A_DECODED + 4) + 1023) / 1024 * 1024
       : C::CASTS ? A_LINES * BLOCK_K
                  : A_LINES * LINE;
   static constexpr int B_BYTES = B_LINES * LINE;
   static constexpr int ALL_A_BYTES = C::A_COUNT * A_BYTES;
-  static constexpr int SCALES = ALL_A_BYTES + C::B_COUNT * B_BYTES;  // in a stage: 16 bytes a line of each A, then of each B
+  static constexpr int SCALES =
+      ALL_A_BYTES + C::JOINED * C::B_COUNT * B_BYTES;  // in a stage: 16 bytes a line of each A, then of each B
   static constexpr int SCALE_BYTES =
       C::SCALED ? (16 * (C::A_COUNT * C::BLOCK_M + C::B_COUNT * C::BLOCK_N) + 1023) / 1024 * 1024 : 0;
-  static constexpr int BLOCK_BYTES = SCALES + SCALE_BYTES, STAGE_BYTES = C::JOINED * BLOCK_BYTES;
+  static constexpr int STAGE_BYTES = SCALES + SCALE_BYTES;
 
   static constexpr int CHUNK_BYTES = 64 * LINE;
   static constexpr int ROW_BYTES = C::BLOCK_N * C::Output::BYTES;  // of a tile of D
@@ -65,7 +68,7 @@ struct Layout {
   static constexpr int DECODING = (GATHERED + (C::GATHERS ? 4 * C::BLOCK_M : 0) + 15) / 16 * 16;
   static constexpr int decoding_bytes(int pieces) { return C::SLOTS * ((pieces + 127) / 128 * 128) * 20; }  // of a matrix
   static constexpr int A_DECODING = C::HELD ? 0 : C::A_COUNT * decoding_bytes(A_LINES * C::A_DECODED),
-                       B_DECODING = C::B_COUNT * decoding_bytes(B_LINES * C::B_DECODED);
+                       B_DECODING = C::CARRIED ? 0 : C::B_COUNT * decoding_bytes(B_LINES * C::B_DECODED);
   static constexpr int SMEM_BYTES = DECODING + C::DECODERS * (A_DECODING + B_DECODING);
 
   static constexpr bool A_COPIED = C::A_PIECE != 0, B_COPIED = C::B_PIECE != 0;  // by threads, not by the copy engine
@@ -80,9 +83,9 @@ struct Layout {
   static_assert(C::BLOCK_M % (64 * (C::PINGPONG ? 1 : C::CONSUMERS)) == 0 && (!C::PINGPONG || C::CONSUMERS == 2));
   static_assert(SMEM_BYTES <= 232448);
   static_assert(C::DECODERS == 1 || (C::STAGES >= C::DECODERS + (C::PINGPONG ? 2 : 0)));  // else parities are mistaken
-  static_assert(!C::HELD || (C::A_DECODED != 0 && C::B_DECODED != 0 && C::GEMMS == 1 && !C::PINGPONG));
+  static_assert(!C::HELD || (C::A_DECODED != 0 && C::GEMMS == 1 && !C::PINGPONG));
   static_assert(!C::CASTS || (!C::HELD && C::GEMMS == 1 && !A_COPIED && !B_COPIED && C::GROUPS == 0));
-  static_assert(C::JOINED == 1 || (C::HELD && C::DECODERS == 1));
+  static_assert(C::CARRIED ? C::JOINED == 4 && !A_COPIED : C::JOINED == 1);
 
   VG_DEVICE static uint32 full(uint32 smem, int stage) { return smem + BARRIERS + 8 * stage; }
   VG_DEVICE static uint32 empty(uint32 smem, int stage) { return smem + BARRIERS + 8 * (C::STAGES + stage); }

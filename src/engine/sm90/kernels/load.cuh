@@ -11,14 +11,9 @@ struct Source {
   uint32 rows = 0;  // shared memory: where each line is found along mn, below 0 for nowhere; where the loader has a list
 };
 
-struct HalfPieces;
-/// Of a matrix that enters the product as it is stored. Beside an A in registers a Decoder puts its K in order.
+/// Of a matrix that enters the product as it is stored.
 struct NoPrologue {
-  static constexpr bool CONVERTS = false, INTERLEAVED = false;
-  using Pieces = HalfPieces;
-  static constexpr int BLOCK = 0;
-  VG_DEVICE Aux scales(int) const { return {}; }
-  VG_DEVICE static constexpr int scale_step(int) { return 0; }
+  static constexpr bool CONVERTS = false;
 };
 /// Bytes of an element in memory, by its prologue.
 template <class Prologue, int INPUT_BYTES>

@@ -204,26 +204,22 @@ VG_DEVICE void multiply_tile_held(typename Wgmma::Accumulator (&acc)[C::GEMMS][L
   int previous = 0;
   HeldPart<C, Way> part(first_row_block);
   uint32 fragments[2][8];
-  for (int k_block = 0; k_block < k_blocks; k_block += C::JOINED) {
+  for (int k_block = 0; k_block < k_blocks; ++k_block) {
     barrier_wait(L::full(smem, ring.stage), ring.phase);
-    uint32 from = smem + ring.stage * L::STAGE_BYTES;
-#pragma unroll 1  // ptxas serialises these products where several k-blocks are one piece of code
-    for (int j = 0; j < C::JOINED; ++j, from += L::BLOCK_BYTES) {
-      const uint64 b_matrix = matrix_descriptor(from + L::ALL_A_BYTES, 16, 1024);
+    const uint32 from = smem + ring.stage * L::STAGE_BYTES;
+    const uint64 b_matrix = matrix_descriptor(from + L::ALL_A_BYTES, 16, 1024);
 #pragma unroll
-      for (int turn = 0; turn < 2 * L::M_BLOCKS; ++turn) {
-        const int i = turn / 2, half = turn % 2;
-        if (half == 0) part.load(from, i);
-        wgmma_wait<1>();  // what read these registers last
-        if (C::JOINED == 1 && turn == 1 && k_block != 0 && arriving) barrier_arrive(L::empty(smem, previous));
-        if (half == 0) part.decode_scales(block + k_block + j);
-        part.decode(half, fragments[half]);
-        // Two k-steps of 32 bytes of a line of B.
-        Wgmma::multiply(acc[0][i], fragments[half], b_matrix + half * 4, k_block + j != 0 || half != 0);
-      }
-      on_block(k_block + j);
+    for (int turn = 0; turn < 2 * L::M_BLOCKS; ++turn) {
+      const int i = turn / 2, half = turn % 2;
+      if (half == 0) part.load(from, i);
+      wgmma_wait<1>();  // what read these registers last
+      if (turn == 1 && k_block != 0 && arriving) barrier_arrive(L::empty(smem, previous));
+      if (half == 0) part.decode_scales(block + k_block);
+      part.decode(half, fragments[half]);
+      // Two k-steps of 32 bytes of a line of B.
+      Wgmma::multiply(acc[0][i], fragments[half], b_matrix + half * 4, k_block != 0 || half != 0);
     }
-    if (C::JOINED > 1 && k_block != 0 && arriving) barrier_arrive(L::empty(smem, previous));
+    on_block(k_block);
     previous = ring.stage;
     ring.next();
   }

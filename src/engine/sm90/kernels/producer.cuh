@@ -112,35 +112,6 @@ struct BearerOf<true, C, Way> {
   using Type = Decoder<Way, C::BLOCK_M, C::DECODERS, void, true>;
 };
 
-/// Of an A that consumers hold: a warpgroup that asks for it as it lies, stage by stage, and does nothing else.
-template <class C, class Prologues, class Arguments>
-VG_DEVICE void carry(const Parameters& p, const Arguments& arguments, uint8* memory, uint32 smem) {
-  using L = Layout<C>;
-  Ring<C::STAGES> ring;
-  if (C::PROGRAMMATIC) wait_for_previous_kernel();
-  const Prologues prologues(arguments);
-  Tiles<C> tiles(p, memory);
-  const uint32 step = gridDim.x / C::SPLIT, count = tiles.count();
-  const int first_block = C::SPLIT == 1 ? 0 : static_cast<int>(cluster_rank()) * p.k_blocks;
-  using PrologueA = decltype(Prologues::a);
-  Decoder<PrologueA, L::A_LINES, 1, void, true> a;
-  a.open(smem, p.a_view[0], prologues.a.scales(0));
-  for (uint32 t = blockIdx.x / C::SPLIT; t < count; t += step) {
-    const Tile tile = tiles.at(t);
-    a.begin(tile.row, tile.k + first_block * L::BLOCK_K, first_block, tile.a_batch, tile.a_batch * PrologueA::scale_step(0), p.m,
-            p.k);
-    for (int k_block = 0; k_block < tile.k_blocks; k_block += C::JOINED, ring.next()) {
-      const uint32 full = L::full(smem, ring.stage);
-      barrier_wait(L::empty(smem, ring.stage), ring.phase ^ 1);
-#pragma unroll
-      for (int j = 0; j < C::JOINED; ++j) a.fetch(ring.stage * L::STAGE_BYTES + j * L::BLOCK_BYTES);
-      barrier_arrive_copied(full);
-      __syncwarp();
-      if (threadIdx.x % 32 == 0) barrier_arrive(full);  // what was stored by hand
-    }
-  }
-}
-
 /// The producer warpgroup: fills stages in the order in which consumers read them. With maps alone one lane comes here; with a
 /// copied operand or scales all 128 threads do. Where they decode, DECODERS warpgroups take k-blocks in turn.
 template <class C, class Prologues, class Arguments>
@@ -168,8 +139,8 @@ VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint8* m
                                                                                                             p.a_view);
   typename DecodersOf<C::B_DECODED != 0, C, PrologueB, L::B_LINES, C::B_COUNT, typename HeldOf<C::HELD, PrologueA>::Type>::Type
       b_decoders(slots + L::A_DECODING, prologues.b, p.b_view);
-  [[maybe_unused]] typename BearerOf<C::HELD && !C::CARRIED, C, PrologueA>::Type bearer;
-  if constexpr (C::HELD && !C::CARRIED) bearer.open(smem, p.a_view[0], prologues.a.scales(0));
+  [[maybe_unused]] typename BearerOf<C::HELD, C, PrologueA>::Type bearer;
+  if constexpr (C::HELD) bearer.open(smem, p.a_view[0], prologues.a.scales(0));
   [[maybe_unused]] typename ScaleLoaderOf<C, C::SCALED>::Type scales;
   for (uint32 t = blockIdx.x / C::SPLIT; t < count; t += step) {
     const Tile tile = tiles.at(t);
@@ -204,7 +175,7 @@ VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint8* m
 #pragma unroll
       for (int i = 0; i < C::B_COUNT; ++i) b_loader[i].begin(b_source(i, 0));
     }
-    if constexpr (C::HELD && !C::CARRIED)
+    if constexpr (C::HELD)
       bearer.begin(m, first + turn * L::BLOCK_K, first_block + turn, tile.a_batch, tile.a_batch * PrologueA::scale_step(0), p.m,
                    p.k);
     if constexpr (L::ANY_DECODED) {
@@ -213,12 +184,12 @@ VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint8* m
       for (int i = 0; i < C::SLOTS; ++i) fetch(i, turn + i * C::DECODERS);
     }
     if constexpr (C::SCALED) scales.begin(prologues, p, tile, first_block, smem + L::GATHERED);
-    for (int k_block = 0; k_block < tile.k_blocks; k_block += C::JOINED, ring.next()) {
+    for (int k_block = 0; k_block < tile.k_blocks; ++k_block, ring.next()) {
       if (C::DECODERS > 1 && k_block != turn) continue;
       const uint32 full = L::full(smem, ring.stage), a = smem + ring.stage * L::STAGE_BYTES, b = a + L::ALL_A_BYTES;
       const int k = first + k_block * L::BLOCK_K;
       barrier_wait(L::empty(smem, ring.stage), ring.phase ^ 1);
-      if constexpr (C::HELD && !C::CARRIED) {
+      if constexpr (C::HELD) {
         bearer.fetch(ring.stage * L::STAGE_BYTES);
         barrier_arrive_copied(full);  // what it stored by hand counts with what is decoded
       }
@@ -252,15 +223,12 @@ VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint8* m
             b_loader[i].write(b + i * L::B_BYTES, b_source(i, k_block), b_source(i, k_block + 1), prologues.b);
         }
         if constexpr (L::ANY_DECODED) {
-#pragma unroll
-          for (int j = 0; j < C::JOINED; ++j) {
-            async_wait<C::SLOTS - 1>();
-            a_decoders.decode(a, slot, first_block + k_block, p.k - k);
-            b_decoders.decode(b + j * L::BLOCK_BYTES, slot, first_block + k_block + j, p.k - k - j * L::BLOCK_K);
-            fetch(slot, k_block + j + C::SLOTS * C::DECODERS);
-            slot = (slot + 1) % C::SLOTS;
-          }
-          turn += C::DECODERS * C::JOINED;
+          async_wait<C::SLOTS - 1>();
+          a_decoders.decode(a, slot, first_block + k_block, p.k - k);
+          b_decoders.decode(b, slot, first_block + k_block, p.k - k);
+          fetch(slot, k_block + C::SLOTS * C::DECODERS);
+          slot = (slot + 1) % C::SLOTS;
+          turn += C::DECODERS;
         }
         if constexpr (C::SCALED) scales.write(a);
         if (L::ANY_COPIED || C::SCALED) fence_async_proxy();

@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-#include "decode.cuh"
+#include "carry.cuh"
 #include "numeric/block_scale.hpp"
 
 namespace {
@@ -21,6 +21,7 @@ struct Way {
   using Scale = S;
   static constexpr int BLOCK = SHARE;
   static constexpr bool INTERLEAVED = ATOMS, CONVERTS = false;
+  static constexpr int scale_step(int) { return 1; }
 };
 
 /// int8 and one, as bf16: zeros would not stay zeros.
@@ -281,8 +282,135 @@ TEST(HostDecoder, ARegistersAndTheirBHaveOneOrderOfK) {
     for (const bool wide : {true, false}) {
       EXPECT_EQ((wrong_products<Way<Fp4Pieces, E4m3Scale, 16, true>, Way<Fp4Pieces, E4m3Scale, 16, true>>(wide)), 0);
       EXPECT_EQ((wrong_products<Way<Fp4Pieces, E4m3Scale, 32, false>, Way<Fp4Pieces, E4m3Scale, 32, true>>(wide)), 0);
-      EXPECT_EQ((wrong_products<Way<Fp4Pieces, E4m3Scale, 16, false>, NoPrologue>(wide)), 0);
-      EXPECT_EQ((wrong_products<Way<Fp4Pieces, E4m3Scale, 32, true>, NoPrologue>(wide)), 0);
+    }
+}
+
+/// bf16 as it is stored.
+struct Plain {
+  struct Pieces {
+    static constexpr int ELEMENTS = 8;
+  };
+  using Scale = E4m3Scale;
+  static constexpr int BLOCK = 0;
+  static constexpr bool INTERLEAVED = false;
+};
+constexpr int kRows = 128;
+template <class WB, int COLUMNS>
+struct RowsOf {
+  using Type = Fp4Rows<WB, COLUMNS / 16>;
+  static Type make(const View& view, const Aux& scales) { return {view, scales}; }
+};
+template <int COLUMNS>
+struct RowsOf<Plain, COLUMNS> {
+  using Type = PlainRows<COLUMNS / 16>;
+  static Type make(const View& view, const Aux&) { return Type(view); }
+};
+
+/// The same beside few rows, by stages of 256.
+template <class WA, class WB, int COLUMNS>
+int wrong_products_of_few_rows(bool wide, int least_scale) {
+  using Of = RowsOf<WB, COLUMNS>;
+  constexpr int K = 256;
+  Stored<WA> a(between(1, 128), 2 * between(1, 400), true);
+  Stored<WB> b(between(1, COLUMNS), a.k_extent, wide);
+  for (int r = 0; r < a.rows; ++r)
+    for (int i = 0; i < a.blocks(); ++i)
+      a.scales.memory[static_cast<std::size_t>(a.scales.at(0, r, i))] = static_cast<uint8>(between(least_scale, least_scale + 4));
+  const View b_view = b.view();
+  std::vector<RowScales<WA>> scales;
+  std::vector<typename Of::Type> rows;
+  std::vector<SpreadPlace<COLUMNS, kRows>> places;
+  for (threadIdx.x = 0; threadIdx.x < 128; ++threadIdx.x) {
+    const int thread = static_cast<int>(threadIdx.x);
+    scales.emplace_back(a.aux()).begin(std::min(thread, a.rows - 1), a.rows, 0, a.k_extent, 0);
+    const auto& place = places.emplace_back();
+    rows.push_back(Of::make(b_view, b.aux()));
+    int lines[COLUMNS / 16];
+    for (int i = 0; i < COLUMNS / 16; ++i) lines[i] = std::min(place.line + 16 * i, b.rows - 1);
+    rows.back().begin(lines, b.rows, 8 * place.word, b.k_extent, 0);
+  }
+  int wrong = 0;
+  for (int from = 0; from < a.k_extent; from += K) {
+    std::memset(shared.data(), 0xEE, shared.size());
+    faults = 0;
+    const auto on = [](const auto& m, const auto& step) {
+      first_byte = reinterpret_cast<const char*>(m.memory.data()), end_byte = first_byte + m.memory.size();
+      other_first_byte = reinterpret_cast<const char*>(m.scales.memory.data());
+      other_end_byte = other_first_byte + m.scales.memory.size();
+      for (threadIdx.x = 0; threadIdx.x < 128; ++threadIdx.x) step();
+    };
+    // The copy engine: lines of 128 bytes, pieces of 16 turned by the line, zeros outside.
+    for (int line = 0; line < 128; ++line)
+      for (int byte = 0; byte < 128; ++byte) {
+        const int k = from + 2 * byte;
+        const bool in = line < a.rows && k < a.k_extent;
+        shared[static_cast<std::size_t>(line * 128 + ((byte / 16 ^ line % 8) * 16) + byte % 16)] =
+            static_cast<char>(in ? a.memory[static_cast<std::size_t>((line * a.pitch + k) / 2)] : 0);
+      }
+    on(a, [&] { scales[threadIdx.x].fetch(CarriedStage<kRows>::SCALES + threadIdx.x * CarriedStage<kRows>::SCALE_BYTES); });
+    on(b, [&] {
+      typename Of::Type::Part part[COLUMNS / 16][4];
+      auto& here = rows[threadIdx.x];
+      const auto& place = places[threadIdx.x];
+      const bool whole = here.is_whole();
+      if (whole) here.load(part);
+      for (int line = 0; line < COLUMNS / 16; ++line) {
+        if (!whole) here.load_line(std::min(place.line + 16 * line, b.rows - 1), from + 8 * place.word, part[line]);
+        place.template store_line<typename Of::Type>(0, line, part[line]);
+      }
+    });
+    wrong += faults;
+    std::vector<double> x(128 * K);
+    for (threadIdx.x = 0; threadIdx.x < 256; ++threadIdx.x) {
+      const int lane = static_cast<int>(threadIdx.x) % 32, row = static_cast<int>(threadIdx.x) / 32 * 16 + lane / 4;
+      CarriedPart<WA, kRows> part(static_cast<int>(threadIdx.x) / 128);
+      part.load(0);
+      part.decode_scales();
+      for (int block = 0; block < 4; ++block) {
+        uint32 out[16];
+        part.decode(block, out);
+        for (int i = 0; i < 32; ++i) {
+          const int reg = i / 2 % 4, slot = 64 * block + 16 * (i / 8) + 8 * (reg / 2) + 2 * (lane % 4) + i % 2;
+          x[static_cast<std::size_t>((row + 8 * (reg % 2)) * K + slot)] =
+              std::ldexp(static_cast<double>(bf16_to_float(static_cast<uint16>(out[i / 2] >> 16 * (i % 2)))), WA::Scale::SHORT);
+        }
+      }
+    }
+    for (int m = 0; m < a.rows; ++m)
+      for (int n = 0; n < b.rows; ++n) {
+        double got = 0, want = 0;
+        for (int s = 0; s < K; ++s) {
+          uint16 y = 0;
+          std::memcpy(
+              &y,
+              shared.data() + CarriedStage<kRows>::B + s / 64 * COLUMNS * 128 + n * 128 + ((s % 64 / 8 ^ n % 8) * 16) + s % 8 * 2,
+              2);
+          got += x[static_cast<std::size_t>(m * K + s)] * static_cast<double>(bf16_to_float(y));
+          want += a.value(m, from + s) * b.value(n, from + s);
+        }
+        wrong += got != want ? 1 : 0;
+      }
+  }
+  other_first_byte = other_end_byte = nullptr;
+  return wrong;
+}
+
+TEST(HostDecoder, FewRowsAndWhatIsCarriedHaveOneOrderOfK) {
+  using Nvfp4 = Way<Fp4Pieces, E4m3Scale, 16, true>;
+  using Mxfp4 = Way<Fp4Pieces, E8m0Scale, 32, true>;
+  for (int i = 0; i < 4; ++i)
+    for (const bool wide : {true, false}) {
+      EXPECT_EQ((wrong_products_of_few_rows<Nvfp4, Plain, 16>(wide, 0x30)), 0);
+      EXPECT_EQ((wrong_products_of_few_rows<Nvfp4, Plain, 16>(wide, 0x7a)), 0);  // up to 448
+      EXPECT_EQ((wrong_products_of_few_rows<Nvfp4, Plain, 32>(wide, 0)), 0);     // from 0 on
+      EXPECT_EQ((wrong_products_of_few_rows<Way<Fp4Pieces, E4m3Scale, 16, false>, Plain, 16>(wide, 0x38)), 0);
+      EXPECT_EQ((wrong_products_of_few_rows<Way<Fp4Pieces, E4m3Scale, 32, false>, Plain, 32>(wide, 0x38)), 0);
+      EXPECT_EQ((wrong_products_of_few_rows<Mxfp4, Plain, 16>(wide, 118)), 0);
+      EXPECT_EQ((wrong_products_of_few_rows<Mxfp4, Plain, 16>(wide, 126)), 0);  // 2 and more among them
+      EXPECT_EQ((wrong_products_of_few_rows<Way<Fp4Pieces, E8m0Scale, 32, false>, Plain, 32>(wide, 120)), 0);
+      EXPECT_EQ((wrong_products_of_few_rows<Way<Fp4Pieces, E8m0Scale, 16, true>, Plain, 16>(wide, 122)), 0);
+      EXPECT_EQ((wrong_products_of_few_rows<Nvfp4, Nvfp4, 16>(wide, 0x38)), 0);
+      EXPECT_EQ((wrong_products_of_few_rows<Mxfp4, Mxfp4, 32>(wide, 125)), 0);
     }
 }
 
