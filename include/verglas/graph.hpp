@@ -138,6 +138,11 @@ class Graph {
   /// / 2. Two of them and a product are SwiGLU over weights whose rows are interleaved in runs of 32.
   Tensor take_runs(const Tensor& input, std::int64_t length, bool second, NodeAttributes attributes = {});
 
+  /// Rotary embedding: columns come in heads of `head`, of each of which the last R are rotated, as many as tables (…, M, R)
+  /// have. Of these, pairs of neighbours become two halves: first even · cos − odd · sin, then odd · cos + even · sin, with the
+  /// table's column j for the result's.
+  Tensor rope(const Tensor& input, const Tensor& cos, const Tensor& sin, std::int64_t head, NodeAttributes attributes = {});
+
   Tensor add(const Tensor& a, const Tensor& b) { return pointwise(PointwiseMode::add, {a, b}); }
   Tensor mul(const Tensor& a, const Tensor& b) { return pointwise(PointwiseMode::mul, {a, b}); }
   Tensor relu(const Tensor& x) { return pointwise(PointwiseMode::relu, {x}); }

@@ -294,9 +294,35 @@ Tensor
 )");
 }
 
+static void bind_rope(GraphClass& c) {
+  c.def(
+      "rope",
+      [](Lifecycle& g, const Tensor& input, const Tensor& cos, const Tensor& sin, std::int64_t head, const Type& compute,
+         std::string name) { return g.graph().rope(input, cos, sin, head, attributes_of(compute, name)); },
+      nb::arg("input"), nb::arg("cos"), nb::arg("sin"), nb::arg("head"), nb::arg("compute_data_type") = Type(),
+      nb::arg("name") = "",
+      R"(Rotary embedding of the last columns of each head: pairs of neighbours become two halves.
+
+Parameters
+----------
+input : Tensor
+    A result of a product or of nodes behind one, (L, M, N).
+cos, sin : Tensor
+    Inputs of the graph, (L or 1, M or 1, R): R columns of each head are rotated.
+head : int
+    Columns of a head, of which N has a whole number.
+
+Returns
+-------
+Tensor
+    (L, M, N): of each R columns first even * cos - odd * sin, then odd * cos + even * sin, with a table's column j for the result's.
+)");
+}
+
 void bind_pointwise(GraphClass& c) {
   bind_block_scales(c);
   bind_runs(c);
+  bind_rope(c);
   unary(c, "identity", Mode::identity, "x, which is a cast when the result has another type");
   binary(c, "add", Mode::add, "a", "b", "a + b");
   binary(c, "bias", Mode::add, "input", "bias", "input + bias");

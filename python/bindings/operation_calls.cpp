@@ -195,7 +195,7 @@ class OperationFunction {
       const nb::gil_scoped_release unlocked;
       done = c.repeat->launch(built, given, TensorView::address(&alpha), stream);
     }
-    if (!done) op_.run(given, options_of(c), alpha, stream);  // several launches; or it says why not
+    if (!done) op_.run(given, options_of(c), alpha, stream);  // or it says why not
     return answer(c.outputs, made);
   }
 

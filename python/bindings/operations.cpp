@@ -47,7 +47,7 @@ std::string device_text(const TensorSpec& s) {
 
 Options make_options(const DataTypeLike& ab12, const DataTypeLike& c, const DataTypeLike& d, const DataTypeLike& acc,
                      std::string_view major, int sf_vec_size, const std::optional<std::array<int, 2>>& tile,
-                     const std::optional<std::array<int, 2>>& cluster, bool w_out_in) {
+                     const std::optional<std::array<int, 2>>& cluster, bool w_out_in, int head_dim) {
   if (major != "n" && major != "m") throw broken(Rule::op_option, "major", "'" + std::string(major) + "'", "'n' or 'm'");
   Options o;
   o.ab12_dtype = ab12.get();
@@ -57,6 +57,7 @@ Options make_options(const DataTypeLike& ab12, const DataTypeLike& c, const Data
   o.major = major == "n" ? ops::Major::n : ops::Major::m;
   o.sf_vec_size = sf_vec_size;
   o.w_out_in = w_out_in;
+  o.head_dim = head_dim;
   if (tile) o.mma_tiler_mn = *tile;
   if (cluster) o.cluster_shape_mn = *cluster;
   return o;
@@ -130,12 +131,13 @@ void bind_operations(nb::module_& m) {
       .def(
           "__init__",
           [](Options* self, const DataTypeLike& ab12, const DataTypeLike& c, const DataTypeLike& d, const DataTypeLike& acc,
-             std::string_view major, int sf_vec_size, const Pair& tile, const Pair& cluster,
-             bool w_out_in) { new (self) Options(make_options(ab12, c, d, acc, major, sf_vec_size, tile, cluster, w_out_in)); },
+             std::string_view major, int sf_vec_size, const Pair& tile, const Pair& cluster, bool w_out_in, int head_dim) {
+            new (self) Options(make_options(ab12, c, d, acc, major, sf_vec_size, tile, cluster, w_out_in, head_dim));
+          },
           nb::kw_only(), nb::arg("ab12_dtype").none() = unset, nb::arg("c_dtype").none() = unset,
           nb::arg("d_dtype").none() = unset, nb::arg("acc_dtype").none() = unset, nb::arg("major") = "n",
           nb::arg("sf_vec_size") = 0, nb::arg("mma_tiler_mn").none() = nb::none(),
-          nb::arg("cluster_shape_mn").none() = nb::none(), nb::arg("w_out_in") = true);
+          nb::arg("cluster_shape_mn").none() = nb::none(), nb::arg("w_out_in") = true, nb::arg("head_dim") = 192);
 
   nb::class_<Operation>(m, "Operation", R"(A ready-made fusion, by its name; `verglas.ops` has a function and a class for each.
 

@@ -25,7 +25,7 @@ namespace verglas::python {
 struct Attributes {
   std::string_view operation;
   xla::ffi::Span<const std::int32_t> inputs, outputs;  ///< the place of each argument and result
-  std::int32_t sf_vec_size;
+  std::int32_t sf_vec_size, head_dim;
   float alpha;
   bool w_out_in, batch_last;
 };
@@ -35,8 +35,9 @@ struct Attributes {
 XLA_FFI_REGISTER_STRUCT_ATTR_DECODING(verglas::python::Attributes, StructMember<std::string_view>("operation"),
                                       StructMember<Span<const std::int32_t>>("inputs"),
                                       StructMember<Span<const std::int32_t>>("outputs"),
-                                      StructMember<std::int32_t>("sf_vec_size"), StructMember<float>("alpha"),
-                                      StructMember<bool>("w_out_in"), StructMember<bool>("batch_last"));
+                                      StructMember<std::int32_t>("sf_vec_size"), StructMember<std::int32_t>("head_dim"),
+                                      StructMember<float>("alpha"), StructMember<bool>("w_out_in"),
+                                      StructMember<bool>("batch_last"));
 
 /// Operations inside programs that XLA compiles: its typed foreign functions.
 namespace verglas::python {
@@ -102,7 +103,7 @@ struct Call {
         views.at(static_cast<std::size_t>(of.outputs[i])) = view_of(**buffer);
       }
       const std::span<const TensorView> tensors(views.data(), op.tensors().size());
-      const ops::Options options{.sf_vec_size = of.sf_vec_size, .w_out_in = of.w_out_in};
+      const ops::Options options{.sf_vec_size = of.sf_vec_size, .w_out_in = of.w_out_in, .head_dim = of.head_dim};
       if (alpha.dtype == DataType::not_set)
         op.run(tensors, options, of.alpha, stream);
       else

@@ -633,6 +633,33 @@ class Graph:
             (L, M, N / 2).
         """
 
+    def rope(
+        self,
+        input: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        head: int,
+        compute_data_type: data_type | str | Any = data_type.NOT_SET,
+        name: str = "",
+    ) -> Tensor:
+        """
+        Rotary embedding of the last columns of each head: pairs of neighbours become two halves.
+
+        Parameters
+        ----------
+        input : Tensor
+            A result of a product or of nodes behind one, (L, M, N).
+        cos, sin : Tensor
+            Inputs of the graph, (L or 1, M or 1, R): R columns of each head are rotated.
+        head : int
+            Columns of a head, of which N has a whole number.
+
+        Returns
+        -------
+        Tensor
+            (L, M, N): of each R columns first even * cos - odd * sin, then odd * cos + even * sin, with a table's column j for the result's.
+        """
+
     def identity(self, input: Tensor, compute_data_type: data_type | str | Any = data_type.NOT_SET, name: str = "") -> Tensor:
         """
         x, which is a cast when the result has another type, element by element.
@@ -1513,6 +1540,7 @@ class OperationOptions:
         mma_tiler_mn: Sequence[int] | None = None,
         cluster_shape_mn: Sequence[int] | None = None,
         w_out_in: bool = True,
+        head_dim: int = 192,
     ) -> None: ...
 
 class Operation:

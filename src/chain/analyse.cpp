@@ -208,6 +208,8 @@ void Analyser::order_roles() {
   }
   for (Value& v : c_.values)
     if (v.kind == ValueKind::aux) moved(v.source);
+  moved(c_.rope.cos_role);
+  moved(c_.rope.sin_role);
   moved(c_.grouping.offset_role);
   moved(c_.grouping.index_role);
   moved(c_.grouping.slot_role);

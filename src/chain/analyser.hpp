@@ -116,6 +116,8 @@ class Analyser {
   void collect_steps();
   void add_step(const NodeData& n);
   void add_runs(const NodeData& n);
+  void add_rope(const NodeData& n);
+  int table_role(const NodeData& n, int index);
 
   // What is stored: outputs.cpp.
   void add_store(const NodeData& n);

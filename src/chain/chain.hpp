@@ -16,9 +16,10 @@ inline constexpr int kMaxRoles = 64;
 inline constexpr int kMaxSteps = 512;
 
 /// What stands for an extent: a live quantity of the call, or 1 for good. Of grouped products: g groups, e experts, t rows of the
-/// tokens where these are not M. h is half of N, of what is made of runs.
-enum class Symbol : std::uint8_t { one, l, m, n, k, g, e, t, h };
-inline constexpr int kSymbols = 9;
+/// tokens where these are not M. h is half of N, of what is made of runs. r is for good as well: columns of a head that are
+/// rotated.
+enum class Symbol : std::uint8_t { one, l, m, n, k, g, e, t, h, r };
+inline constexpr int kSymbols = 10;
 
 /// Columns of a run where every second run is taken.
 inline constexpr int kRun = 32;
@@ -65,7 +66,7 @@ struct Role {
 };
 
 /// One pointwise node. Operands are values; it computes in `compute` and rounds to the type of `value`. Or, where `run` is not
-/// −1, every second run of kRun columns of its operand, from that one on.
+/// −1, every second run of kRun columns of its operand, from that one on. Or, where `is_rope`, what the chain's Rope makes of it.
 struct Step {
   PointwiseMode mode = PointwiseMode::identity;
   PointwiseParameters parameters;     ///< gen_index: axis 0, 1, 2 of (L, M, N)
@@ -73,6 +74,7 @@ struct Step {
   std::array<int, 3> input{-1, -1, -1};
   int value = -1;
   int run = -1;  ///< −1, 0 or 1
+  bool is_rope = false;
   std::string name;
 };
 
@@ -155,6 +157,12 @@ struct Reduction {
   std::array<bool, 3> reduces{};  ///< over L, M, N
 };
 
+/// Columns come in heads, of each of which the last `rotated` are rotated.
+struct Rope {
+  std::int64_t head = 0, rotated = 0;  ///< 0: there is none
+  int cos_role = -1, sin_role = -1;    ///< (L, M, R), each axis but the last 1 or the full one
+};
+
 /// Blocks of a value that become narrow elements and one scale each.
 struct Quantise {
   int value = 0;
@@ -176,6 +184,7 @@ struct FusionChain {
   std::vector<Store> stores;
   std::vector<Reduction> reductions;
   std::vector<Quantise> quantised;
+  Rope rope;
 };
 
 /// What a symbol stands for in the description.

@@ -170,6 +170,7 @@ void Analyser::collect_steps() {
         stop(Rule::chain_block_scale_operand, "node " + label_of(n) + " has an output that is marked as one of the graph");
     }
     if (n.kind == NodeKind::take_runs && is_live(i)) add_runs(n);
+    if (n.kind == NodeKind::rope && is_live(i)) add_rope(n);
     if (n.kind != NodeKind::pointwise || !is_live(i)) continue;
     if (!after_[static_cast<std::size_t>(n.output)] && !tensor(n.output).is_virtual)
       stop(Rule::chain_input_output,
@@ -235,6 +236,55 @@ void Analyser::add_runs(const NodeData& n) {
                                     .varies = {true, true, true},
                                     .name = out.name,
                                     .is_half = true});
+  c_.steps.push_back(std::move(step));
+}
+
+int Analyser::table_role(const NodeData& n, int index) {
+  const TensorData& t = tensor(index);
+  require_served(t);
+  require_plain(t);
+  if (t.producer >= 0 || t.by_value || t.by_pointers || is_integer(t.dtype))
+    stop(Rule::chain_rope, "tensor " + label_of(t) + " of " + label_of(n) + " is no plain input of numbers");
+  Role role;
+  role.kind = RoleKind::aux;
+  const std::array symbols{Symbol::l, Symbol::m, Symbol::r};
+  const auto rank = t.dim.size();
+  for (std::size_t axis = 3 - rank; axis < 3; ++axis) {
+    const std::size_t at = axis - (3 - rank);
+    role.axis[axis] = static_cast<std::int8_t>(at);
+    if (axis == 2 || t.dim[at] != 1) role.symbol[axis] = symbols[axis];
+  }
+  if (rank == 2) role.axis[0] = -1;
+  role.operand = operand_of(index);
+  return add_role(role);
+}
+
+void Analyser::add_rope(const NodeData& n) {
+  const TensorData& out = tensor(n.output);
+  const auto refuse = [&](const std::string& text) { stop(Rule::chain_rope, "node " + label_of(n) + " " + text); };
+  require_served(out);
+  if (!after_[static_cast<std::size_t>(n.inputs[0])]) refuse("reads what no matmul computes");
+  if (c_.rope.rotated != 0) refuse("is a second one");
+  if (out.dim.size() > 3) refuse("has rank " + std::to_string(out.dim.size()));
+  if (c_.grouping.axis != GroupedAxis::none) refuse("stands behind a grouped product");
+  if (is_half(n.inputs[0])) refuse("rotates what is made of runs");
+  if (n.compute != DataType::fp32) refuse("computes in " + std::string(name_of(n.compute)));
+  if (is_integer(tensor(n.inputs[0]).dtype) || is_integer(out.dtype)) refuse("rotates integers");
+  if (c_.steps.size() == kMaxSteps) stop(Rule::chain_too_large, "the chain has more than 512 steps");
+  c_.rope = {.head = n.head,
+             .rotated = tensor(n.inputs[1]).dim.back(),
+             .cos_role = table_role(n, n.inputs[1]),
+             .sin_role = table_role(n, n.inputs[2])};
+  Step step;
+  step.input[0] = value_of(n.inputs[0]);
+  step.is_rope = true;
+  step.name = n.name;
+  step.value = add_value(n.output, {.kind = ValueKind::step,
+                                    .dtype = out.dtype,
+                                    .source = static_cast<int>(c_.steps.size()),
+                                    .constant = 0.0,
+                                    .varies = {true, true, true},
+                                    .name = out.name});
   c_.steps.push_back(std::move(step));
 }
 

@@ -9,7 +9,7 @@ namespace {
 constexpr std::string_view kAxisNames = "LMN";
 
 std::string symbol_text(const Role& role) {
-  constexpr std::string_view names[] = {"1", "L", "M", "N", "K", "G", "E", "T", "H"};
+  constexpr std::string_view names[] = {"1", "L", "M", "N", "K", "G", "E", "T", "H", "R"};
   return fmt::format("({}, {}, {})", names[static_cast<int>(role.symbol[0])], names[static_cast<int>(role.symbol[1])],
                      names[static_cast<int>(role.symbol[2])]);
 }
@@ -85,6 +85,7 @@ std::int64_t declared_extent(const FusionChain& c, Symbol symbol) noexcept {
     case Symbol::e: return c.grouping.experts;
     case Symbol::t: return c.grouping.tokens;
     case Symbol::h: return c.declared[2] / 2;
+    case Symbol::r: return c.rope.rotated;
   }
   return 1;
 }
@@ -131,7 +132,10 @@ std::string print(const FusionChain& c) {
       case ValueKind::constant: s += fmt::format("{}", v.constant); break;
       case ValueKind::step: {
         const Step& t = c.steps[static_cast<std::size_t>(v.source)];
-        s += t.run >= 0 ? fmt::format("runs {}", t.run) : std::string(name_of(t.mode)) + parameter_text(t.mode, t.parameters);
+        if (t.is_rope)
+          s += fmt::format("rope {} of {} by r{}, r{}", c.rope.rotated, c.rope.head, c.rope.cos_role, c.rope.sin_role);
+        else
+          s += t.run >= 0 ? fmt::format("runs {}", t.run) : std::string(name_of(t.mode)) + parameter_text(t.mode, t.parameters);
         for (const int input : t.input)
           if (input >= 0) s += fmt::format(" v{}", input);
         s += fmt::format(" in {}", name_of(t.compute));

@@ -289,6 +289,19 @@ Tensor Graph::take_runs(const Tensor& input, std::int64_t length, bool second, N
   return Tensor(data_, add_node(*data_, std::move(n)));
 }
 
+Tensor Graph::rope(const Tensor& input, const Tensor& cos, const Tensor& sin, std::int64_t head, NodeAttributes attributes) {
+  NodeData n;
+  n.kind = NodeKind::rope;
+  n.name = std::move(attributes.name);
+  n.compute = attributes.compute_data_type;
+  n.head = head;
+  for (const Tensor* t : {&input, &cos, &sin}) {
+    if (t->graph_ != data_) throw broken(Rule::graph_handle, "rope: an operand is a tensor of another graph, or none");
+    n.inputs.push_back(t->index_);
+  }
+  return Tensor(data_, add_node(*data_, std::move(n)));
+}
+
 std::size_t Graph::tensor_count() const { return data_->tensors.size(); }
 Tensor Graph::tensor_at(std::size_t index) const {
   if (index >= data_->tensors.size()) throw broken(Rule::graph_handle, "there is no tensor number " + std::to_string(index));

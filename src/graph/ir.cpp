@@ -13,6 +13,7 @@ std::string_view kind_of(const NodeData& n) {
     case NodeKind::block_scale_dequantize: return "block_scale_dequantize";
     case NodeKind::block_scale_quantize: return "block_scale_quantize";
     case NodeKind::take_runs: return "take_runs";
+    case NodeKind::rope: return "rope";
     case NodeKind::moe_grouped_matmul: return "moe_grouped_matmul";
     case NodeKind::moe_grouped_matmul_bwd: return "moe_grouped_matmul_bwd";
     case NodeKind::pointwise: break;

@@ -19,6 +19,7 @@ enum class NodeKind : std::uint8_t {
   block_scale_dequantize,
   block_scale_quantize,
   take_runs,
+  rope,
   moe_grouped_matmul,
   moe_grouped_matmul_bwd,
 };
@@ -54,6 +55,7 @@ struct NodeData {
   bool is_negative_scale = false;        ///< of a dequantize
   std::int64_t run = 0;                  ///< of take_runs: columns of a run
   bool second_runs = false;              ///< of take_runs
+  std::int64_t head = 0;                 ///< of rope: columns of a head
   MoeMode moe_mode = MoeMode::none;      ///< of a grouped product, as are the next four
   MoeOffsets moe_offsets = MoeOffsets::first_token;
   std::int64_t top_k = 1;

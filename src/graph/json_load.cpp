@@ -323,6 +323,10 @@ void read_op(const Object& o, NodeData& n) {
     o.allow(node_keys({"length", "second"}));
     n.run = read_int(o.need("length"), o.at("length"));
     o.with("second", [&](const Json& v, const std::string& p) { n.second_runs = read_bool(v, p); });
+  } else if (op == "rope") {
+    n.kind = NodeKind::rope;
+    o.allow(node_keys({"head"}));
+    n.head = read_int(o.need("head"), o.at("head"));
   } else if (op == "moe_grouped_matmul" || op == "moe_grouped_matmul_bwd") {
     n.kind = op == "moe_grouped_matmul" ? NodeKind::moe_grouped_matmul : NodeKind::moe_grouped_matmul_bwd;
     read_grouped(o, n);
@@ -331,8 +335,7 @@ void read_op(const Object& o, NodeData& n) {
     if (!mode)
       throw broken(Rule::file_word, who(o.at("op")), shown(o.need("op")),
                    "matmul, moe_grouped_matmul, moe_grouped_matmul_bwd, reduction, block_scale_dequantize, block_scale_quantize, "
-                   "take_runs "
-                   "or a pointwise mode");
+                   "take_runs, rope or a pointwise mode");
     n.pointwise = *mode;
     o.allow(node_keys({"lower_clip", "upper_clip", "negative_slope", "alpha", "beta", "axis"}));
     PointwiseParameters& q = n.parameters;

@@ -116,6 +116,8 @@ std::string node_line(const NodeData& n, const Names& names) {
   } else if (n.kind == NodeKind::take_runs) {
     line.add("length", std::to_string(n.run));
     if (n.second_runs) line.add("second", "true");
+  } else if (n.kind == NodeKind::rope) {
+    line.add("head", std::to_string(n.head));
   } else if (n.kind == NodeKind::moe_grouped_matmul) {
     if (n.moe_mode != MoeMode::none) line.add_word("mode", name_of(n.moe_mode));
     if (n.moe_offsets != MoeOffsets::first_token) line.add_word("offsets", name_of(n.moe_offsets));

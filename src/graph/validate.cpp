@@ -172,6 +172,25 @@ Extents run_dim(const NodeData& n, const GraphData& g) {
   return dim;
 }
 
+/// Whole heads, and tables for some of their columns.
+void check_rope(const NodeData& n, const GraphData& g) {
+  const auto tensor = [&](std::size_t i) -> const TensorData& { return g.tensors[static_cast<std::size_t>(n.inputs[i])]; };
+  const TensorData &in = tensor(0), &cos = tensor(1);
+  const auto no = [&](const TensorData& t, std::string got, std::string wanted) {
+    throw broken(Rule::graph_rope, who(n) + ", " + who(t), got, wanted);
+  };
+  if (in.dim.size() < 2 || n.head < 2 || in.dim.back() % n.head != 0)
+    no(in, "extents " + text_of(in.dim), "a last one of whole heads of " + std::to_string(n.head));
+  for (const std::size_t i : {std::size_t{1}, std::size_t{2}}) {
+    const TensorData& t = tensor(i);
+    bool fits = t.dim.size() == in.dim.size() && t.dim.back() == cos.dim.back();
+    for (std::size_t axis = 0; fits && axis + 1 < t.dim.size(); ++axis) fits = t.dim[axis] == 1 || t.dim[axis] == in.dim[axis];
+    if (!fits) no(t, "extents " + text_of(t.dim), "those of " + text_of(in.dim) + " or 1, but for the last");
+  }
+  if (const std::int64_t rotated = cos.dim.back(); rotated < 2 || rotated > n.head || rotated % 2 != 0)
+    no(cos, std::to_string(rotated) + " columns", "an even number, at most " + std::to_string(n.head));
+}
+
 void resolve_type(TensorData& t, const GraphData& g) {
   if (!t.dtype_is_users) t.dtype = t.is_virtual ? g.intermediate : g.io;
 }
@@ -197,6 +216,9 @@ void infer(NodeData& n, GraphData& g) {
     out.grouped_by = grouped_by(n, g);
   } else if (n.kind == NodeKind::take_runs) {
     dim = run_dim(n, g);
+  } else if (n.kind == NodeKind::rope) {
+    check_rope(n, g);
+    dim = g.tensors[static_cast<std::size_t>(n.inputs[0])].dim;
   } else if (n.kind == NodeKind::reduction) {
     check_reduction(n, g);
     dim = out.dim;
@@ -256,6 +278,7 @@ int arity_of(const NodeData& n) {
     case NodeKind::reduction: return n.inputs.size() == 2 ? 2 : 1;
     case NodeKind::block_scale_quantize:
     case NodeKind::take_runs: return 1;
+    case NodeKind::rope: return 3;
     case NodeKind::pointwise: break;
   }
   return verglas::arity_of(n.pointwise);

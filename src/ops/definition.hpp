@@ -22,6 +22,7 @@ struct Problem {
   const Options& options;
   std::int64_t m = 0, n = 0, k = 0, l = 0;
   int block = 0;                                  ///< elements of K that share a scale; 0: there are no scales
+  std::int64_t head = 0, rotated = 0;             ///< features of a head, and those that are rotated
   bool alpha_in_memory = false;                   ///< an fp32 where the tensors are, and no scalar of the call
   std::array<TensorView, kMaxTensors> layout{};   ///< of outputs: what they have to be; not set: no such output
   std::array<std::uint8_t, kMaxTensors> major{};  ///< of matrices: the contiguous axis, 0 or 1
@@ -84,14 +85,13 @@ enum class Cut : std::uint8_t {
 struct Feed {
   std::int8_t place = 0;
   Cut cut = Cut::alpha;
-  std::int8_t part = 0;                                             ///< what `view` makes of it
-  TensorView (*view)(const TensorView& whole, int part) = nullptr;  ///< of Cut::own
+  TensorView (*view)(const TensorView& whole) = nullptr;  ///< of Cut::own
 };
 
 /// A graph being written, and where each of its operands comes from.
 class Description {
  public:
-  Description(const Problem& p, int of_part) : part(of_part), p_(p) {}
+  explicit Description(const Problem& p) : p_(p) {}
 
   Tensor input(int place, Cut cut);
   Tensor alpha();
@@ -118,7 +118,6 @@ class Description {
   /// Stores both results of a quantiser, in the layouts of these cuts.
   void store_blocks(const std::array<Tensor, 2>& both, const std::array<TensorView, 2>& whole, const std::array<Feed, 2>& feeds);
 
-  const int part;  ///< which of the operation's graphs this is
   Graph graph{GraphAttributes{.io_data_type = DataType::fp32}};
   std::vector<std::pair<std::int64_t, Feed>> feeds;  ///< by uid
 
@@ -146,8 +145,6 @@ class Definition {
   virtual std::span<const TensorInfo> tensors() const noexcept = 0;
   /// Checks the inputs and lays out the outputs.
   virtual void infer(Problem& p) const = 0;
-  /// Graphs, launched one after another.
-  virtual int parts(const Problem&) const noexcept { return 1; }
   virtual void describe(const Problem& p, Description& d) const = 0;
 };
 
@@ -164,17 +161,14 @@ Problem problem_of(const Definition& definition, std::span<const TensorView> ten
 TensorView cut_out(const TensorView& whole, const Feed& feed) noexcept;
 
 /// What a plan depends on, as bytes.
-using Key = std::array<std::uint8_t, 2 * kMaxTensors + 8>;
+using Key = std::array<std::uint8_t, 2 * kMaxTensors + 10>;
 Key key_of(const Problem& p);
 
-/// Compiled plans, and where their operands come from.
+/// A compiled plan, and where its operands come from.
 struct Built {
-  struct Part {
-    CompiledPlan plan;
-    std::vector<Feed> feeds;  ///< in the plan's order
-  };
   Key key{};
-  std::vector<Part> parts;
+  CompiledPlan plan;
+  std::vector<Feed> feeds;  ///< in the plan's order
 };
 std::shared_ptr<const Built> built_for(const Problem& p);
 /// `alpha` is an address on the host, or one element where the tensors are.

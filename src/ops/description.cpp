@@ -42,7 +42,7 @@ TensorView cut_out(const TensorView& v, const Feed& feed) noexcept {
     case Cut::column: return with_axes(v, {e[2], e[0], 1}, {s[2], s[0], 1});
     case Cut::bytes: return v;
     case Cut::scalar: return with_axes(v, {1, 1, 1}, {1, 1, 1});
-    case Cut::own: return feed.view(v, feed.part);
+    case Cut::own: return feed.view(v);
     case Cut::alpha: break;
   }
   return out;
@@ -86,7 +86,7 @@ Tensor Description::scalar(int place) {
                            .dim = {1, 1, 1},
                            .stride = {1, 1, 1},
                            .data_type = DataType::fp32});
-  note(t, {static_cast<std::int8_t>(place), Cut::scalar, 0});
+  note(t, {static_cast<std::int8_t>(place), Cut::scalar});
   return t;
 }
 
@@ -116,7 +116,7 @@ void Description::store_amax(const Tensor& x, int place) {
   Tensor out = graph.reduction(graph.pointwise(PointwiseMode::abs, {x}), ReductionMode::max);
   out.set_name(std::string(p_.definition.tensors()[static_cast<std::size_t>(place)].name)).set_dim({1, 1, 1}).set_output(true);
   out.set_data_type(DataType::fp32);
-  note(out, {static_cast<std::int8_t>(place), Cut::scalar, 0});
+  note(out, {static_cast<std::int8_t>(place), Cut::scalar});
 }
 
 void Description::store_row_sum(const Tensor& x, int place) {
@@ -124,7 +124,7 @@ void Description::store_row_sum(const Tensor& x, int place) {
   Tensor out = graph.reduction(x, ReductionMode::add);
   out.set_name(std::string(p_.definition.tensors()[static_cast<std::size_t>(place)].name));
   out.set_dim({l, std::max<std::int64_t>(p_.m, 2), 1}).set_data_type(DataType::fp32).set_output(true);
-  note(out, {static_cast<std::int8_t>(place), Cut::column, 0});
+  note(out, {static_cast<std::int8_t>(place), Cut::column});
 }
 
 }  // namespace verglas::ops

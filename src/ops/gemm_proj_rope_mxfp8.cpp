@@ -7,60 +7,36 @@ namespace {
 
 using enum DataType;
 
-constexpr std::int64_t kPlain = 128, kHalf = 32, kHead = kPlain + 2 * kHalf, kBlock = 32;
-/// What a graph of the three is about: features without rotation, or one half of the rotated ones.
-enum Part { kFeatures, kFirstHalf, kSecondHalf, kParts };
-enum Rows { kAll, kEven, kOdd };  ///< of w: those of kFeatures, or every second one of the others
+constexpr std::int64_t kBlock = 32, kLongestHead = 4096;
 
-constexpr std::int64_t first_of(int part) { return part == kFeatures ? 0 : part == kFirstHalf ? kPlain : kPlain + kHalf; }
-constexpr std::int64_t width_of(int part) { return part == kFeatures ? kPlain : kHalf; }
-
-/// A view of three axes, `first` elements from the start.
-TensorView cut(const TensorView& v, std::array<std::int64_t, 3> extent, std::array<std::int64_t, 3> stride,
-               std::int64_t first = 0) {
+/// The first axis as rows, of a batch; the others, or one of them, as columns.
+TensorView rows_of(const TensorView& v) {
   TensorView out = v;
-  const std::int64_t bytes = first * bytes_of(v.dtype);
-  if (out.data != nullptr) out.data = static_cast<char*>(out.data) + bytes;
-  if (out.observed_bytes >= 0) out.observed_bytes = std::max<std::int64_t>(out.observed_bytes - bytes, 0);
+  const std::int64_t columns = v.rank == 3 ? v.extent[1] * v.extent[2] : v.extent[1];
+  const std::int64_t step = v.rank == 3 ? v.stride[2] : v.stride[1];
   out.rank = 3;
-  std::copy(extent.begin(), extent.end(), out.extent.begin());
-  std::copy(stride.begin(), stride.end(), out.stride.begin());
+  std::ranges::copy(std::array{std::int64_t{1}, v.extent[0], columns}, out.extent.begin());
+  std::ranges::copy(std::array{std::int64_t{0}, v.stride[0], step}, out.stride.begin());
   return out;
 }
 
-TensorView rows_of_x(const TensorView& v, int) { return cut(v, {1, v.extent[0], v.extent[1]}, {0, v.stride[0], v.stride[1]}); }
-
-/// w as it is passed here has features along axis 0, whatever its strides: (H, n, K).
-TensorView rows_of_w(const TensorView& v, int rows) {
-  const std::int64_t step = rows == kAll ? 1 : 2, first = rows == kAll ? 0 : kPlain + (rows == kOdd ? 1 : 0);
-  TensorView out = cut(v, {v.extent[0] / kHead, rows == kAll ? kPlain : kHalf, v.extent[1]},
-                       {kHead * v.stride[0], step * v.stride[0], v.stride[1]}, first * v.stride[0]);
+/// w as it is passed here has features along axis 0, whatever its strides.
+TensorView rows_of_w(const TensorView& v) {
+  TensorView out = rows_of(v);
   out.order = AxisOrder::kernel;
   return out;
 }
 
-/// Scales of w in the order of B: (H, K / 32, n).
-TensorView scales_of_w(const TensorView& v, int rows) {
-  TensorView out = rows_of_w(v, rows);
+/// Scales of w in the order of B: (1, K / 32, N).
+TensorView scales_of_w(const TensorView& v) {
+  TensorView out = rows_of(v);
   std::swap(out.extent[1], out.extent[2]);
   std::swap(out.stride[1], out.stride[2]);
-  out.order = AxisOrder::declared;
   return out;
 }
 
-TensorView half_of_table(const TensorView& v, int part) {
-  return cut(v, {1, v.extent[0], kHalf}, {0, v.stride[0], v.stride[1]}, part == kFirstHalf ? 0 : kHalf * v.stride[1]);
-}
-
-/// (rows, H, width) as (H, rows, columns of the part); `of` elements of the head are one column.
-TensorView columns_of(const TensorView& v, int part, std::int64_t of) {
-  return cut(v, {v.extent[1], v.extent[0], width_of(part) / of}, {v.stride[1], v.stride[0], v.stride[2]},
-             first_of(part) / of * v.stride[2]);
-}
-TensorView features(const TensorView& v, int part) { return columns_of(v, part, 1); }
-TensorView blocks(const TensorView& v, int part) { return columns_of(v, part, kBlock); }
-
-/// y = bf16(x · wᵀ); the last 64 features of each head of 192 are rotated; blocks of 32 along features and along tokens in e4m3.
+/// y = bf16(x · wᵀ); the last features of each head are rotated, as many as the tables have; blocks of 32 along features and
+/// along tokens in e4m3.
 class GemmProjRopeMxfp8 final : public Definition {
  public:
   enum { kX, kW, kCos, kSin, kXScale, kWScale, kRow, kRowScales, kCol, kColScales };
@@ -98,64 +74,48 @@ class GemmProjRopeMxfp8 final : public Definition {
     p.m = p.at(kX).rank == 2 ? p.at(kX).extent[0] : 0;
     p.k = p.at(kX).rank == 2 ? p.at(kX).extent[1] : 0;
     p.n = p.at(kW).rank == 2 ? p.at(kW).extent[p.options.w_out_in ? 0 : 1] : 0;
-    p.l = p.n / kHead;
+    p.l = 1;
     p.block = scaled ? kBlock : 0;
     if (p.m % kBlock != 0) throw broken(Rule::op_extent, p.who(kX), std::to_string(p.m) + " tokens", "a multiple of 32");
-    if (p.n % kHead != 0) throw broken(Rule::op_extent, p.who(kW), std::to_string(p.n) + " features", "a multiple of 192");
+    read_heads(p);
     if (scaled && p.k % kBlock != 0) throw broken(Rule::op_extent, p.who(kX), "K = " + std::to_string(p.k), "a multiple of 32");
     p.require_dense(kX, {p.m, p.k});
-    p.require_dense(kCos, {p.m, 2 * kHalf});
-    p.require_dense(kSin, {p.m, 2 * kHalf});
+    p.require_dense(kCos, {p.m, p.rotated});
+    p.require_dense(kSin, {p.m, p.rotated});
     read_w(p, kW, p.k);
     if (scaled) {
       p.require_dense(kXScale, {p.m, p.k / kBlock});
       read_w(p, kWScale, p.k / kBlock);
     }
-    p.make_dense(kRow, {p.m, p.l, kHead}, fp8_e4m3);
-    p.make_dense(kRowScales, {p.m, p.l, kHead / kBlock}, uint8);
-    p.make_dense(kCol, {p.m, p.l, kHead}, fp8_e4m3);
-    p.make_dense(kColScales, {p.m / kBlock, p.l, kHead}, uint8);
+    const std::int64_t heads = p.n / p.head;
+    p.make_dense(kRow, {p.m, heads, p.head}, fp8_e4m3);
+    p.make_dense(kRowScales, {p.m, heads, p.head / kBlock}, uint8);
+    p.make_dense(kCol, {p.m, heads, p.head}, fp8_e4m3);
+    p.make_dense(kColScales, {p.m / kBlock, heads, p.head}, uint8);
     for (const int scale : {kRowScales, kColScales})
       if (p.has(scale)) p.given[static_cast<std::size_t>(scale)].dtype = fp8_e8m0;
   }
 
-  int parts(const Problem&) const noexcept override { return kParts; }
-
   void describe(const Problem& p, Description& d) const override {
     Graph& g = d.graph;
     const Sizes s(p);
-    TensorView x = TensorView::dense(nullptr, p.at(kX).dtype, {s.m, s.k});
-    Tensor a = d.input(x, own(kX, rows_of_x), "x");
+    Tensor a = d.input(TensorView::dense(nullptr, p.at(kX).dtype, {s.m, s.k}), own(kX, rows_of), "x");
+    Tensor b = d.input(weights(p, s.k, p.at(kW).dtype), own(kW, rows_of_w), "w");
     if (p.block != 0) {
       const TensorView scales = TensorView::dense(nullptr, fp8_e8m0, {s.m, s.k / kBlock});
-      a = g.block_scale_dequantize(a, d.input(scales, own(kXScale, rows_of_x), "x_scale"), {1, kBlock});
+      a = g.block_scale_dequantize(a, d.input(scales, own(kXScale, rows_of), "x_scale"), {1, kBlock});
+      b = g.block_scale_dequantize(b, d.input(weights(p, s.k / kBlock, fp8_e8m0), own(kWScale, scales_of_w), "w_scale"),
+                                   {kBlock, 1});
     }
-    const auto product = [&](int rows) {
-      Tensor b = d.input(weights(p, s.k, p.at(kW).dtype), own(kW, rows_of_w, rows), "w " + std::to_string(rows));
-      if (p.block != 0)
-        b = g.block_scale_dequantize(
-            b, d.input(weights(p, s.k / kBlock, fp8_e8m0), own(kWScale, scales_of_w, rows), "w_scale " + std::to_string(rows)),
-            {kBlock, 1});
-      return g.matmul(a, b).set_data_type(bf16);
-    };
-    Tensor z;
-    if (d.part == kFeatures) {
-      z = product(kAll);
-    } else {
-      const Tensor even = product(kEven), odd = product(kOdd);
-      const TensorView table = TensorView::dense(nullptr, bf16, {s.m, 2 * kHalf});
-      const Tensor cos = d.input(table, own(kCos, half_of_table, d.part), "cos");
-      const Tensor sin = d.input(table, own(kSin, half_of_table, d.part), "sin");
-      z = d.part == kFirstHalf ? g.pointwise(PointwiseMode::sub, {g.mul(even, cos), g.mul(odd, sin)})
-                               : g.add(g.mul(odd, cos), g.mul(even, sin));
-    }
-    const TensorView data = TensorView::dense(nullptr, fp8_e4m3, {s.m, s.heads, kHead});
-    const TensorView along = TensorView::dense(nullptr, fp8_e8m0, {s.m, s.heads, kHead / kBlock});
-    const TensorView across = TensorView::dense(nullptr, fp8_e8m0, {s.m / kBlock, s.heads, kHead});
-    d.store_blocks(g.block_scale_quantize(z, kBlock), {data, along},
-                   {own(kRow, features, d.part), own(kRowScales, blocks, d.part)});
-    d.store_blocks(g.block_scale_quantize(z, kBlock, 1), {data, across},
-                   {own(kCol, features, d.part), own(kColScales, features, d.part)});
+    const Tensor y = g.matmul(a, b).set_data_type(bf16);
+    const TensorView table = TensorView::dense(nullptr, bf16, {s.m, p.rotated});
+    const Tensor cos = d.input(table, own(kCos, rows_of), "cos"), sin = d.input(table, own(kSin, rows_of), "sin");
+    const Tensor z = g.rope(y, cos, sin, p.head);
+    const TensorView data = TensorView::dense(nullptr, fp8_e4m3, {s.m, s.heads, p.head});
+    const TensorView along = TensorView::dense(nullptr, fp8_e8m0, {s.m, s.heads, p.head / kBlock});
+    const TensorView across = TensorView::dense(nullptr, fp8_e8m0, {s.m / kBlock, s.heads, p.head});
+    d.store_blocks(g.block_scale_quantize(z, kBlock), {data, along}, {own(kRow, rows_of), own(kRowScales, rows_of)});
+    d.store_blocks(g.block_scale_quantize(z, kBlock, 1), {data, across}, {own(kCol, rows_of), own(kColScales, rows_of)});
   }
 
  private:
@@ -164,12 +124,24 @@ class GemmProjRopeMxfp8 final : public Definition {
     explicit Sizes(const Problem& p)
         : m(std::max(p.m, kBlock)),
           k(std::max<std::int64_t>(p.k, p.block != 0 ? kBlock : 2)),
-          heads(p.l == 1 ? 1 : std::max<std::int64_t>(p.l, 2)) {}
+          heads(std::max<std::int64_t>(p.n / p.head, 1)) {}
     std::int64_t m, k, heads;
   };
 
-  static Feed own(int place, TensorView (*view)(const TensorView&, int), int part = 0) {
-    return {static_cast<std::int8_t>(place), Cut::own, static_cast<std::int8_t>(part), view};
+  static Feed own(int place, TensorView (*view)(const TensorView&)) { return {static_cast<std::int8_t>(place), Cut::own, view}; }
+
+  /// How many features a head has, and how many of them the tables rotate.
+  static void read_heads(Problem& p) {
+    p.head = p.options.head_dim;
+    if (p.head < kBlock || p.head > kLongestHead || p.head % kBlock != 0)
+      throw broken(Rule::op_option, std::string(p.definition.name()) + ", head_dim", std::to_string(p.head),
+                   "a multiple of 32 up to " + std::to_string(kLongestHead));
+    if (p.n % p.head != 0)
+      throw broken(Rule::op_extent, p.who(kW), std::to_string(p.n) + " features", "a multiple of " + std::to_string(p.head));
+    p.rotated = p.at(kCos).rank == 2 ? p.at(kCos).extent[1] : 0;
+    if (p.rotated < kBlock || p.rotated > p.head || p.rotated % kBlock != 0)
+      throw broken(Rule::op_extent, p.who(kCos), std::to_string(p.rotated) + " columns",
+                   "a multiple of 32 up to " + std::to_string(p.head));
   }
 
   /// Checks w or its scales and turns them so that features are axis 0.
@@ -185,7 +157,7 @@ class GemmProjRopeMxfp8 final : public Definition {
   }
 
   static TensorView weights(const Problem& p, std::int64_t columns, DataType type) {
-    const std::int64_t rows = Sizes(p).heads * kHead;
+    const std::int64_t rows = Sizes(p).heads * p.head;
     const bool out_in = p.options.w_out_in;
     return TensorView::strided(nullptr, type, {rows, columns}, {out_in ? columns : 1, out_in ? 1 : rows});
   }

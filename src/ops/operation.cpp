@@ -27,39 +27,13 @@ void require_outputs(const Problem& p) {
 }
 
 std::shared_ptr<const Built> build(const Problem& p, const Key& key) {
-  auto built = std::make_shared<Built>();
-  built->key = key;
-  for (int part = 0; part < p.definition.parts(p); ++part) {
-    Description d(p, part);
-    p.definition.describe(p, d);
-    Built::Part& made = built->parts.emplace_back();
-    made.plan = d.graph.compile({.device = p.at(0).device, .deselect_engines = {}});
-    for (const OperandInfo& o : made.plan.operands())
-      for (const auto& [uid, feed] : d.feeds)
-        if (uid == o.uid) made.feeds.push_back(feed);
-  }
+  Description d(p);
+  p.definition.describe(p, d);
+  auto built = std::make_shared<Built>(Built{key, d.graph.compile({.device = p.at(0).device, .deselect_engines = {}}), {}});
+  for (const OperandInfo& o : built->plan.operands())
+    for (const auto& [uid, feed] : d.feeds)
+      if (uid == o.uid) built->feeds.push_back(feed);
   return built;
-}
-
-/// Of several launches, none may find out that a later one would be refused.
-void check_apart(const Problem& p) {
-  const auto end_of = [](const TensorView& v) {
-    std::int64_t last = 0;
-    for (int i = 0; i < v.rank; ++i) {
-      const auto axis = static_cast<std::size_t>(i);
-      if (v.extent[axis] == 0) return static_cast<const char*>(v.data);
-      last += (v.extent[axis] - 1) * v.stride[axis];
-    }
-    return static_cast<const char*>(v.data) + ((last + 1) * bits_of(v.dtype) + 7) / 8;
-  };
-  const auto infos = p.definition.tensors();
-  for (std::size_t i = 0; i < infos.size(); ++i)
-    for (std::size_t j = 0; j < infos.size(); ++j) {
-      if (i == j || !infos[i].is_output || !is_given(p.given[i]) || !is_given(p.given[j])) continue;
-      if (p.given[i].data < end_of(p.given[j]) && p.given[j].data < end_of(p.given[i]))
-        throw broken(Rule::call_overlap, p.who(static_cast<int>(i)), "bytes that " + std::string(infos[j].name) + " has too",
-                     "memory of its own");
-    }
 }
 
 }  // namespace
@@ -72,19 +46,11 @@ std::shared_ptr<const Built> built_for(const Problem& p) {
 
 void launch(const Built& built, const Problem& p, const TensorView& alpha, Stream stream) {
   std::array<TensorView, 2 * kMaxTensors> views;
-  const auto cut = [&](const Built::Part& part) {
-    for (std::size_t i = 0; i < part.feeds.size(); ++i) {
-      const Feed& feed = part.feeds[i];
-      views[i] = feed.cut == Cut::alpha ? alpha : cut_out(p.at(feed.place), feed);
-    }
-    return std::span<const TensorView>(views.data(), part.feeds.size());
-  };
-  if (Repeat::is_single(built)) return built.parts.front().plan.run(cut(built.parts.front()), stream);
-  check_apart(p);
-  std::vector<BoundCall> calls;  // all are checked before the first is launched
-  for (const Built::Part& part : built.parts) calls.push_back(part.plan.bind(cut(part), stream));
-  for (BoundCall& call : calls)
-    if (const Status status = call(); !status.ok()) throw call.explain(status);
+  for (std::size_t i = 0; i < built.feeds.size(); ++i) {
+    const Feed& feed = built.feeds[i];
+    views[i] = feed.cut == Cut::alpha ? alpha : cut_out(p.at(feed.place), feed);
+  }
+  built.plan.run({views.data(), built.feeds.size()}, stream);
 }
 
 Operation Operation::named(std::string_view name) {
@@ -120,7 +86,7 @@ Problem Operation::problem(std::span<const TensorView> tensors, const Options& o
 
 CompiledPlan Operation::plan(std::span<const TensorView> tensors, const Options& options) const {
   const Problem p = problem(tensors, options);
-  return built_for(p)->parts.front().plan;
+  return built_for(p)->plan;
 }
 
 void Operation::run(std::span<const TensorView> tensors, const Options& options, float alpha, Stream stream) const {
@@ -197,7 +163,7 @@ void Prepared::execute(std::span<const TensorView> tensors, std::optional<float>
                  "as the samples");
   }
   launch(*built_, p, scalar, stream);
-  if (Repeat::is_single(*built_)) last_->put(std::make_shared<const Repeat>(tensors, p, built_));
+  last_->put(std::make_shared<const Repeat>(tensors, p, built_));
 }
 
 }  // namespace verglas::ops

@@ -25,6 +25,8 @@ Key key_of(const Problem& p) {
   add(static_cast<std::size_t>(std::find(names.begin(), names.end(), p.definition.name()) - names.begin()));
   add((p.l == 1 ? 1U : 0U) | (p.alpha_in_memory ? 2U : 0U));
   add(static_cast<std::size_t>(p.block));
+  add(static_cast<std::size_t>(p.head / 32));
+  add(static_cast<std::size_t>(p.rotated / 32));
   const Device device = p.at(0).device;
   add(static_cast<std::size_t>(device.type));
   if (device.type == DeviceType::cuda) {

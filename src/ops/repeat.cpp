@@ -40,11 +40,9 @@ Repeat::Repeat(std::span<const TensorView> tensors, const Problem& p, const std:
     : key_(built->key), built_(built.get()), tensors_(tensors.begin(), tensors.end()) {
   const auto infos = p.definition.tensors();
   for (std::size_t i = 0; i < infos.size(); ++i) outputs_ |= (infos[i].is_output ? 1U : 0U) << i;
-  if (!is_single(*built)) return;
-  const Built::Part& part = built->parts.front();
-  const auto operands = part.plan.operands();
-  for (std::size_t i = 0; i < part.feeds.size(); ++i) {
-    const Feed& feed = part.feeds[i];
+  const auto operands = built->plan.operands();
+  for (std::size_t i = 0; i < built->feeds.size(); ++i) {
+    const Feed& feed = built->feeds[i];
     TensorView view = TensorView::address(nullptr);
     Operand operand;
     if (feed.cut != Cut::alpha) {
@@ -58,10 +56,6 @@ Repeat::Repeat(std::span<const TensorView> tensors, const Problem& p, const std:
     views_.push_back(view);
     operands_.push_back(operand);
   }
-}
-
-bool Repeat::is_single(const Built& built) noexcept {
-  return built.parts.size() == 1 && built.parts.front().feeds.size() <= kMostOperands;
 }
 
 std::shared_ptr<const Repeat> Repeat::after(const Operation& operation, std::span<const TensorView> tensors,
@@ -88,7 +82,6 @@ std::shared_ptr<const Built> Repeat::find() const {
 }
 
 bool Repeat::launch(const Built& built, std::span<const TensorView> tensors, const TensorView& alpha, Stream stream) const {
-  if (operands_.empty()) return false;
   alignas(TensorView) std::byte memory[sizeof(TensorView) * kMostOperands];  // not initialised: only some of them are
   auto* const views = reinterpret_cast<TensorView*>(memory);
   for (std::size_t i = 0; i < operands_.size(); ++i) {
@@ -101,7 +94,7 @@ bool Repeat::launch(const Built& built, std::span<const TensorView> tensors, con
       views[i].data = static_cast<char*>(data) + operands_[i].offset;
   }
   const std::span<const TensorView> all(views, operands_.size());
-  const CompiledPlan& plan = built.parts.front().plan;
+  const CompiledPlan& plan = built.plan;
   const Status status = plan.execute(all, stream);
   if (!status.ok() && status.code != ErrorCode::invalid_call) throw plan.explain(status, all, stream);
   return status.ok();

@@ -11,7 +11,7 @@ namespace verglas::ops {
 /// addresses is checked, by the plan's own list. Immutable, for any number of threads.
 class Repeat {
  public:
-  /// `p` is the problem that these tensors made, all outputs among them, and `built` its plans.
+  /// `p` is the problem that these tensors made, all outputs among them, and `built` its plan.
   Repeat(std::span<const TensorView> tensors, const Problem& p, const std::shared_ptr<const Built>& built);
 
   /// Makes the call in full.
@@ -24,10 +24,8 @@ class Repeat {
   /// The plans of the first call, as long as the cache has them; counts as a use.
   std::shared_ptr<const Built> find() const;
   /// Launches with these addresses, by place. False where nothing was launched: the plan refuses, and the call made in full says
-  /// why; or the call takes several launches, and has to be made in full. Throws what the driver says.
+  /// why. Throws what the driver says.
   bool launch(const Built& built, std::span<const TensorView> tensors, const TensorView& alpha, Stream stream) const;
-  /// One launch and no more.
-  static bool is_single(const Built& built) noexcept;
 
  private:
   struct Operand {
@@ -38,7 +36,7 @@ class Repeat {
   const Built* built_;  ///< never dereferenced: tells whether the cache has the same one still
   std::vector<TensorView> tensors_;
   std::uint32_t outputs_ = 0;      ///< bit i: the tensor at place i is an output
-  std::vector<TensorView> views_;  ///< in the plan's order; empty: several launches
+  std::vector<TensorView> views_;  ///< in the plan's order
   std::vector<Operand> operands_;
 };
 

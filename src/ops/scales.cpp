@@ -122,7 +122,7 @@ Tensor Description::scales(int place, bool of_b) {
   const std::int64_t rows = std::max<std::int64_t>(of_b ? p_.n : p_.m, of_b ? p_.least[1] : 2);
   const std::int64_t columns = numeric::scale_columns(std::max<std::int64_t>(p_.k, 2), p_.block);
   const std::int64_t batch = p_.l == 1 ? 1 : std::max<std::int64_t>(p_.l, 2);
-  return atoms(place, {static_cast<std::int8_t>(place), Cut::bytes, 0}, {batch, of_b ? columns : rows, of_b ? rows : columns});
+  return atoms(place, {static_cast<std::int8_t>(place), Cut::bytes}, {batch, of_b ? columns : rows, of_b ? rows : columns});
 }
 
 void Description::store_quantised(const Tensor& x, int place, int scale) {
@@ -135,8 +135,8 @@ void Description::store_quantised(const Tensor& x, int place, int scale) {
   data.set_stride({m * n, is_n_major ? n : 1, is_n_major ? 1 : m});
   scales.set_name(name(scale)).set_data_type(p_.layout[static_cast<std::size_t>(scale)].dtype).set_output(true);
   scales.set_reordering_type(TensorReordering::f8_128x4);
-  note(data, {static_cast<std::int8_t>(place), Cut::full, 0});
-  note(scales, {static_cast<std::int8_t>(scale), Cut::bytes, 0});
+  note(data, {static_cast<std::int8_t>(place), Cut::full});
+  note(scales, {static_cast<std::int8_t>(scale), Cut::bytes});
 }
 
 Tensor Description::matrix_a(int place, int scale) {

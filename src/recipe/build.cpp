@@ -32,6 +32,8 @@ class Builder {
   Builder(const chain::FusionChain& c, const Requirements& q)
       : q_(q), has_runs_(std::ranges::any_of(c.steps, [](const chain::Step& s) { return s.run >= 0; })) {
     r_.declared = c.declared;
+    r_.head = c.rope.head;
+    r_.rotated = c.rope.rotated;
     r_.device = q.device;
     r_.workspace = q.workspace;
     r_.tiles = q.tiles;
@@ -151,6 +153,7 @@ class Builder {
     add(Rule::call_extent_limit, CheckKind::live, 0);
     if (q_.inner) add(Rule::call_inner, CheckKind::inner, 0);
     if (has_runs_) add(Rule::call_runs, CheckKind::runs, 0);
+    if (r_.head > 0) add(Rule::call_rope, CheckKind::heads, 0);
     if (r_.offsets >= 0) add(Rule::call_extent_limit, CheckKind::live_groups, 0);
     each_role(is_matrix, Rule::call_batch, CheckKind::batch);
     each_role(is_matrix, Rule::call_extent, CheckKind::extents, 1);

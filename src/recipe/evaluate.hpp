@@ -387,6 +387,7 @@ Status evaluate(const Recipe& r, const Check* list, const Launcher& launcher, co
         b.live[3] = m.extent[1];
         b.live[4] = a.extent[2];
         b.live[8] = m.extent[1] / 2;
+        b.live[9] = r.rotated;
         if ((b.live[1] | b.live[2] | b.live[3] | b.live[4]) >= kExtentLimit) [[unlikely]]
           return fail([&] {
             return Words{"L = " + std::to_string(b.live[1]) + ", M = " + std::to_string(b.live[2]) +
@@ -406,6 +407,13 @@ Status evaluate(const Recipe& r, const Check* list, const Launcher& launcher, co
           return fail([&] {
             return Words{"N = " + std::to_string(b.live[3]), "a multiple of " + std::to_string(2 * chain::kRun) +
                                                                  ": pairs of runs of " + std::to_string(chain::kRun)};
+          });
+        ++c;
+        break;
+      case CheckKind::heads:
+        if (b.live[3] % r.head != 0) [[unlikely]]
+          return fail([&] {
+            return Words{"N = " + std::to_string(b.live[3]), "a multiple of " + std::to_string(r.head) + ": whole heads"};
           });
         ++c;
         break;

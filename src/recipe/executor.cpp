@@ -27,7 +27,7 @@ bool is_as_declared(const Recipe& r, const Call& call) noexcept {
 /// Reads no more than it has to: between two calls the driver has used the nearest caches for itself.
 void bind_declared(const Recipe& r, const Call& call, Binding& b) noexcept {
   for (int i = 0; i < 5; ++i) b.live[i] = r.declared_live[i];
-  b.live[8] = r.declared_live[8];
+  for (const int i : {8, 9}) b.live[i] = r.declared_live[i];
   if (r.offsets >= 0)
     for (int i = 5; i < kSymbols; ++i) b.live[i] = r.declared_live[i];
   for (std::size_t i = 0; i < r.declared_views.size(); ++i) {

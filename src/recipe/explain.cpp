@@ -87,6 +87,7 @@ std::string subject_of(const Recipe& r, const chain::FusionChain& chain, const C
     case CheckKind::live:
     case CheckKind::inner:
     case CheckKind::runs:
+    case CheckKind::heads:
     case CheckKind::live_groups:
     case CheckKind::data:
     case CheckKind::grid: return "call";
@@ -118,6 +119,7 @@ std::string_view kind_text(CheckKind k) {
     case CheckKind::live: return "read L, M, N, K";
     case CheckKind::inner: return "K is not 0";
     case CheckKind::runs: return "whole pairs of runs";
+    case CheckKind::heads: return "whole heads";
     case CheckKind::vector: return "one axis";
     case CheckKind::live_groups: return "read groups, experts, rows";
     case CheckKind::batch: return "batch";

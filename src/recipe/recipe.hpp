@@ -39,6 +39,7 @@ enum class CheckKind : std::uint8_t {
   live,          ///< M and K from the first a, N from the first b, L from the first role that has it; each below 2^31
   inner,         ///< K is not 0
   runs,          ///< N is whole pairs of runs
+  heads,         ///< N is whole heads
   live_groups,   ///< groups from the offsets, experts from the first b or its table, rows from token indices; each below 2^31
   batch,         ///< role: canonical axis 0
   extents,       ///< role: canonical axes from `a` on have the live extents
@@ -143,7 +144,8 @@ struct Recipe {
   int offsets = -1, experts = -1;  ///< roles that G and E are read from; without offsets there are no groups, without experts one
   int row_list = -1;               ///< role that M is read from instead, where rows of the first a are T
   std::int64_t most_groups = std::int64_t{1} << 31;
-  bool is_by_table = false;  ///< weights are a table: N and K are those of the description
+  std::int64_t head = 0, rotated = 0;  ///< columns of a head, and those that are rotated; 0: no heads
+  bool is_by_table = false;            ///< weights are a table: N and K are those of the description
 
   /// A call whose buffers are laid out as declared passes every check that does not look at an address, a device or a size: the
   /// list was run once on the declaration when the plan was made. Such a call takes the views below and runs the other checks.

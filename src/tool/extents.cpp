@@ -66,6 +66,10 @@ Graph with_extents(const Graph& graph, const Extents& extents) {
     std::vector<std::int64_t>& dim = dims.try_emplace(o.uid, o.dim.size(), -1).first->second;
     for (std::size_t axis = 0; axis < 3; ++axis) {
       if (r.axis[axis] < 0) continue;
+      if (r.symbol[axis] == chain::Symbol::r) {
+        dim[static_cast<std::size_t>(r.axis[axis])] = chain->rope.rotated;
+        continue;
+      }
       const bool is_one = r.symbol[axis] == chain::Symbol::one;
       const bool is_half = r.symbol[axis] == chain::Symbol::h;
       const std::size_t which = is_one ? 0 : is_half ? 2 : static_cast<std::size_t>(r.symbol[axis]) - 1;

@@ -191,6 +191,8 @@ class Evaluator {
         out = reduce(n);
       else if (n.kind == NodeKind::take_runs)
         out = runs(n);
+      else if (n.kind == NodeKind::rope)
+        out = rope(n);
       else if (n.kind == NodeKind::moe_grouped_matmul && !tensor(n.inputs[1]).by_pointers)
         out = grouped(n, progress);
       else if (n.kind == NodeKind::moe_grouped_matmul_bwd && !n.accumulate)
@@ -226,6 +228,41 @@ class Evaluator {
       const std::int64_t row = i / columns, at = i % columns, pair = at / n.run;
       out.push_back(in[static_cast<std::size_t>(2 * columns * row + (2 * pair + n.second_runs) * n.run + at % n.run)]);
     }
+    return out;
+  }
+
+  std::vector<Ball> rope(const NodeData& n) const {
+    const auto values = [&](std::size_t i) -> const std::vector<Ball>& { return values_[static_cast<std::size_t>(n.inputs[i])]; };
+    const auto compute = [](PointwiseMode mode, Ball x, Ball y) {
+      NodeData step;
+      step.pointwise = mode;
+      return pointwise_fp32(step, {x, y, Ball{0, 0}});
+    };
+    const std::vector<std::int64_t>& dim = tensor(n.output).dim;
+    const std::int64_t columns = dim.back(), rotated = tensor(n.inputs[1]).dim.back(), half = rotated / 2;
+    // Column j of a table, beside row `row` of all rows.
+    const auto table = [&](std::size_t which, std::int64_t row, std::int64_t j) {
+      const std::vector<std::int64_t>& t = tensor(n.inputs[which]).dim;
+      std::int64_t at = 0, step = 1;
+      for (std::size_t axis = dim.size() - 1; axis-- > 0;) {
+        if (t[axis] != 1) at += row % dim[axis] * step;
+        step *= t[axis];
+        row /= dim[axis];
+      }
+      return values(which)[static_cast<std::size_t>(at * rotated + j)];
+    };
+    std::vector<Ball> out = values(0);
+    for (std::int64_t row = 0; row < std::ssize(out) / std::max<std::int64_t>(columns, 1); ++row)
+      for (std::int64_t first = row * columns + n.head - rotated; first < (row + 1) * columns; first += n.head)
+        for (std::int64_t j = 0; j < half; ++j) {
+          const Ball even = values(0)[static_cast<std::size_t>(first + 2 * j)];
+          const Ball odd = values(0)[static_cast<std::size_t>(first + 2 * j + 1)];
+          using enum PointwiseMode;
+          out[static_cast<std::size_t>(first + j)] =
+              compute(sub, compute(mul, even, table(1, row, j)), compute(mul, odd, table(2, row, j)));
+          out[static_cast<std::size_t>(first + half + j)] =
+              compute(add, compute(mul, odd, table(1, row, half + j)), compute(mul, even, table(2, row, half + j)));
+        }
     return out;
   }
 

@@ -22,13 +22,14 @@ def inputs(tokens, k, heads, scaled, seed=0):
     return (x.astype(E4M3), w.astype(E4M3), cos, sin, xs.view(np.uint8), ws.view(np.uint8)), *wide
 
 
-def rotated(x, w, cos, sin):
+def rotated(x, w, cos, sin, head=192):
     y = (x.astype(np.float64) @ w.astype(np.float64).T).astype(np.float32).astype(BF16).astype(np.float32)
-    y = y.reshape(len(x), -1, 192)
+    y = y.reshape(len(x), -1, head)
     c, s = cos.astype(np.float32)[:, None], sin.astype(np.float32)[:, None]
-    even, odd = y[..., 128::2], y[..., 129::2]
-    first, second = even * c[..., :32] - odd * s[..., :32], odd * c[..., 32:] + even * s[..., 32:]
-    return np.concatenate([y[..., :128], first, second], -1)
+    plain, half = head - cos.shape[1], cos.shape[1] // 2
+    even, odd = y[..., plain::2], y[..., plain + 1 :: 2]
+    first, second = even * c[..., :half] - odd * s[..., :half], odd * c[..., half:] + even * s[..., half:]
+    return np.concatenate([y[..., :plain], first, second], -1)
 
 
 def quantised(z, axis):
@@ -61,6 +62,24 @@ def test_values(scaled, size, w_out_in):
         np.testing.assert_array_equal(scales, byte)
         np.testing.assert_array_equal(got.view(np.uint8) & 0x7F, codes.view(np.uint8) & 0x7F)
         np.testing.assert_array_equal(got.astype(np.float32), codes.astype(np.float32))
+
+
+@pytest.mark.parametrize(("head", "columns"), [(128, 64), (64, 64), (96, 32), (256, 128), (32, 32)])
+def test_other_heads(head, columns):
+    rng = np.random.default_rng(head)
+    x, w = (rng.integers(-3, 4, (rows, 40)).astype(BF16) for rows in (64, 3 * head))
+    cos, sin = (rng.integers(-2, 3, (64, columns)).astype(BF16) for _ in range(2))
+    row, row_scales, col, col_scales = ops.gemm_proj_rope_mxfp8_forward(x, w, cos, sin, head_dim=head)
+    want = rotated(x, w, cos, sin, head)
+    assert row.shape == (64, 3, head) and row_scales.shape == (64, 3, head // 32) and col_scales.shape == (2, 3, head)
+    for got, scales, axis in [(row, row_scales, 2), (col, col_scales, 0)]:
+        codes, byte = quantised(want, axis)
+        np.testing.assert_array_equal(scales, byte)
+        np.testing.assert_array_equal(got.astype(np.float32), codes.astype(np.float32))
+    out = [np.full_like(t.view(np.uint8), 0xA5).view(t.dtype) for t in (row, row_scales, col, col_scales)]
+    op = ops.GemmProjRopeMxfp8Bf16In(x, w, cos, sin, *out, w_out_in=True, head_dim=head)
+    op(x, w, cos, sin, *out)
+    assert [o.tobytes() for o in out] == [t.tobytes() for t in (row, row_scales, col, col_scales)]
 
 
 def outputs(tokens, heads):
@@ -118,6 +137,10 @@ def test_refusals_write_nothing():
         ("op.dtype", lambda: f(x.astype(np.float32), w.astype(np.float32), cos, sin)),
         ("a multiple of 32", lambda: f(x[:33], w, cos[:33], sin[:33])),
         ("a multiple of 192", lambda: f(x, w[:190], cos, sin)),
+        ("a multiple of 128", lambda: f(x, w[:320], cos, sin, head_dim=128)),
+        ("op.option", lambda: f(x, w, cos, sin, head_dim=190)),
+        ("a multiple of 32 up to 192", lambda: f(x, w, cos[:, :48], sin[:, :48])),
+        ("op.extent", lambda: f(x, w, cos, np.ascontiguousarray(sin[:, :32]))),
         ("op.extent", lambda: f(x, w, cos[:32], sin)),
         ("op.rank", lambda: f(x[None], w, cos, sin)),
         ("op.layout", lambda: f(x[:, ::2], np.ascontiguousarray(w[:, ::2]), cos, sin)),

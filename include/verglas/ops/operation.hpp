@@ -35,6 +35,7 @@ struct Options {
   bool w_out_in = true;                 ///< gemm_proj_rope_mxfp8: rows of w are features of the result
   std::array<int, 2> mma_tiler_mn{};    ///< cuDNN's tiles and clusters: those that exist are accepted, and change nothing
   std::array<int, 2> cluster_shape_mn{};
+  int head_dim = 192;  ///< gemm_proj_rope_mxfp8: features of a head, of which the last are rotated, as many as cos and sin have
 };
 
 /// A tensor of an operation, by its place.

@@ -49,6 +49,7 @@ class _Site:
     sf_vec_size: int
     alpha: float
     w_out_in: bool
+    head_dim: int
     takes_alpha: bool  # as an array, behind the inputs
 
     @property
@@ -85,6 +86,7 @@ def _one_by_one(site: _Site) -> Callable[..., tuple[Any, ...]]:
         "sf_vec_size": np.int32(site.sf_vec_size),
         "alpha": np.float32(site.alpha),
         "w_out_in": site.w_out_in,
+        "head_dim": np.int32(site.head_dim),
         "batch_last": site.batch_last,
     }
     return lambda *arrays: tuple(call(*arrays, **attributes))
@@ -159,6 +161,7 @@ def call(name: str, tensors: dict[str, Any], options: dict[str, Any], alpha: Any
         sf_vec_size=options.get("sf_vec_size", 0),
         alpha=1.0 if takes_alpha else float(alpha),
         w_out_in=options.get("w_out_in", True),
+        head_dim=options.get("head_dim", 192),
         takes_alpha=takes_alpha,
     )
     if any(len(shape) > 3 for shape, _ in site.shapes):
@@ -373,5 +376,6 @@ def gemm_proj_rope_mxfp8_jax_forward(
     w_scale: Any = None,
     w_out_in: bool = True,
     deterministic: bool | None = None,
+    head_dim: int = 192,
 ) -> tuple[Any, Any, Any, Any]:
     """The outputs of `gemm_proj_rope_mxfp8_forward`, also under `jax.jit` and `jax.vmap`."""

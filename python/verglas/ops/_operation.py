@@ -26,6 +26,7 @@ _OPTIONS = {
     "mma_tiler_mn": "mma_tiler_mn",
     "cluster_shape_mn": "cluster_shape_mn",
     "w_out_in": "w_out_in",
+    "head_dim": "head_dim",
 }
 # Arguments that are neither options nor tensors. vector_f32 and ab12_stages only steer cuDNN's kernels; deterministic asks for
 # what every operation is.

@@ -24,6 +24,7 @@ def _short(name: str) -> OperationFunction:
     outputs = tuple(place for place, is_output, _ in operation.tensors if is_output)
     inputs = tuple(place for place in places if place not in outputs)
     options = {"ab12_dtype": None, "c_dtype": None, "d_dtype": None, "major": "n", "sf_vec_size": 0, "w_out_in": True}
+    options["head_dim"] = 192
     defaults = (*(None for _ in inputs), *options.values(), 1.0, None)
     names = (*inputs, *options, "alpha", "stream")
     return OperationFunction(
@@ -195,18 +196,19 @@ def gemm_proj_rope_mxfp8(
     w_scale: Tensor | None = None,
     w_out_in: bool = True,
     stream: int | None = None,
+    head_dim: int = 192,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     tensors = {"x": x, "w": w, "cos": cos, "sin": sin, "x_scale": x_scale, "w_scale": w_scale}
-    made = _run("gemm_proj_rope_mxfp8", tensors, {"w_out_in": w_out_in}, 1.0, stream)
+    made = _run("gemm_proj_rope_mxfp8", tensors, {"w_out_in": w_out_in, "head_dim": head_dim}, 1.0, stream)
     return made["out_fp8_row"], made["out_scales_row"], made["out_fp8_col"], made["out_scales_col"]
 
 
 @gemm_proj_rope_mxfp8.register_fake
-def _(x, w, cos, sin, x_scale=None, w_scale=None, w_out_in=True, stream=None):
-    tokens, heads = x.shape[0], w.shape[0 if w_out_in else 1] // 192
+def _(x, w, cos, sin, x_scale=None, w_scale=None, w_out_in=True, stream=None, head_dim=192):
+    tokens, heads = x.shape[0], w.shape[0 if w_out_in else 1] // head_dim
     e4m3, scales = x.new_empty(0, dtype=torch.float8_e4m3fn), x.new_empty(0, dtype=torch.uint8)
-    row, col = e4m3.new_empty((tokens, heads, 192)), e4m3.new_empty((tokens, heads, 192))
-    return row, scales.new_empty((tokens, heads, 6)), col, scales.new_empty((tokens // 32, heads, 192))
+    row, col = e4m3.new_empty((tokens, heads, head_dim)), e4m3.new_empty((tokens, heads, head_dim))
+    return row, scales.new_empty((tokens, heads, head_dim // 32)), col, scales.new_empty((tokens // 32, heads, head_dim))
 
 
 def _packed(x: Tensor) -> Tensor:
@@ -304,7 +306,7 @@ _OPERATORS: dict[str, tuple[Any, tuple[str, ...], dict[str, torch.dtype], tuple[
         gemm_proj_rope_mxfp8,
         _PROJECTION,
         {},
-        ("w_out_in",),
+        ("w_out_in", "head_dim"),
         ("out_fp8_row", "out_scales_row", "out_fp8_col", "out_scales_col"),
     ),
 }

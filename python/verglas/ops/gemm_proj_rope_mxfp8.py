@@ -21,6 +21,7 @@ def gemm_proj_rope_mxfp8_forward(
     w_out_in: bool = True,
     stream: Any = None,
     deterministic: bool | None = None,
+    head_dim: int = 192,
 ) -> TupleDict:
     """``x · wᵀ`` in heads of 192 features, the last 64 of each rotated, quantised along features and along tokens.
 
@@ -31,7 +32,9 @@ def gemm_proj_rope_mxfp8_forward(
     w : array
         (192·H, K), or (K, 192·H) with ``w_out_in=False``, of x's type; w_scale as x_scale.
     cos, sin : array
-        (tokens, 64) in bf16.
+        (tokens, 64) in bf16; with another number of columns, a multiple of 32, so many features are rotated.
+    head_dim : int
+        Features of a head, a multiple of 32: what stands for 192 here.
 
     Returns
     -------
@@ -58,11 +61,12 @@ class GemmProjRopeMxfp8Bf16In(PreparedOperation):
         sample_out_scales_col: Any,
         w_out_in: bool = False,
         deterministic: bool | None = None,
+        head_dim: int = 192,
     ) -> None:
         """Samples say types, layouts and device."""
         outputs = sample_out_fp8_row, sample_out_scales_row, sample_out_fp8_col, sample_out_scales_col
         samples = {"x": sample_x, "w": sample_w, "cos": sample_cos, "sin": sample_sin}
-        super().__init__({**samples, **dict(zip(_KEYS, outputs, strict=True))}, {"w_out_in": w_out_in})
+        super().__init__({**samples, **dict(zip(_KEYS, outputs, strict=True))}, {"w_out_in": w_out_in, "head_dim": head_dim})
 
     def execute(  # type: ignore[override]
         self,
@@ -100,12 +104,13 @@ class GemmProjRopeMxfp8Mxfp8In(PreparedOperation):
         sample_out_fp8_col: Any,
         sample_out_scales_col: Any,
         deterministic: bool | None = None,
+        head_dim: int = 192,
     ) -> None:
         """Samples say types, layouts and device."""
         outputs = sample_out_fp8_row, sample_out_scales_row, sample_out_fp8_col, sample_out_scales_col
         samples = {"x": sample_x_code, "x_scale": sample_x_scale, "w": sample_w_code, "w_scale": sample_w_scale}
         samples |= {"cos": sample_cos, "sin": sample_sin}
-        super().__init__({**samples, **dict(zip(_KEYS, outputs, strict=True))}, {"w_out_in": True})
+        super().__init__({**samples, **dict(zip(_KEYS, outputs, strict=True))}, {"w_out_in": True, "head_dim": head_dim})
 
     def execute(  # type: ignore[override]
         self,

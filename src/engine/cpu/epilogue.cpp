@@ -162,8 +162,33 @@ void Epilogue::run(const Op& op, const Work& w, std::int64_t row, Slots& slots, 
       for (std::int64_t i = 0; i < n; i += chain::kRun)
         std::copy_n(slot[op.in[0]] + 2 * i + op.run * chain::kRun, chain::kRun, out + i);
       break;
+    case OpKind::rope: rope(op, w, row, slots, out, n); break;
   }
   if (op.round_to != DataType::not_set) numeric::round_f32(out, op.round_to, n);
+}
+
+/// Tiles begin and end between heads.
+void Epilogue::rope(const Op& op, const Work& w, std::int64_t row, const Slots& slots, float* out,
+                    std::int64_t n) const noexcept {
+  const chain::Rope& r = chain_.rope;
+  const auto table = [&](int role, int slot) {
+    const RoleView& v = w.b.role[role];
+    const std::int64_t offset =
+        (v.extent[0] > 1 ? w.batch * v.stride[0] : 0) + (v.extent[1] > 1 ? w.row_of(row) * v.stride[1] : 0);
+    numeric::load_f32(v.data + offset * bytes_of(type_of(role)), type_of(role), v.stride[2], r.rotated, slots.home[slot]);
+    return slots.home[slot];
+  };
+  const float *const cos = table(r.cos_role, op.in[1]), *const sin = table(r.sin_role, op.in[2]), *in = slots.now[op.in[0]];
+  const std::int64_t plain = r.head - r.rotated, half = r.rotated / 2;
+  for (std::int64_t at = 0; at < n; at += r.head) {
+    std::copy_n(in + at, plain, out + at);
+    const float* const x = in + at + plain;
+    float* const z = out + at + plain;
+    for (std::int64_t j = 0; j < half; ++j) {
+      z[j] = x[2 * j] * cos[j] - x[2 * j + 1] * sin[j];
+      z[half + j] = x[2 * j + 1] * cos[half + j] + x[2 * j] * sin[half + j];
+    }
+  }
 }
 
 void Epilogue::step(const Op& op, const Work& w, std::int64_t row, const float* const* slot, float* out,

@@ -77,6 +77,7 @@ class Epilogue {
   void run(const Op& op, const Work& w, std::int64_t row, Slots& slots, float* out, std::int64_t n) const noexcept;
   void step(const Op& op, const Work& w, std::int64_t row, const float* const* slot, float* out, std::int64_t n) const noexcept;
   void load(const Op& op, const Work& w, std::int64_t row, float* out, std::int64_t n) const noexcept;
+  void rope(const Op& op, const Work& w, std::int64_t row, const Slots& slots, float* out, std::int64_t n) const noexcept;
   void store(const StoreOp& s, const Work& w, std::int64_t row, const float* lanes, std::int64_t n, float* spare) const noexcept;
   void add_stored(const StoreOp& s, const char* from, std::int64_t stride, const float* lanes, float* sum,
                   std::int64_t n) const noexcept;

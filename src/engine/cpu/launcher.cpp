@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <numeric>
 #include <thread>
 
 #include "base/parallel_for.hpp"
@@ -203,9 +204,10 @@ class CpuLauncher final : public recipe::Launcher {
     return {scratch, w.tile.n, true};
   }
 
-  /// Edges of tiles lie between blocks, which are 16 or 32 elements, and between pairs of runs.
+  /// Edges of tiles lie between blocks, which are 16 or 32 elements, between pairs of runs, and between heads.
   Tile whole_blocks(Tile t) const noexcept {
-    const std::int64_t unit = program_.quantised.empty() ? 1 : 32, columns = program_.has_runs ? 2 * chain::kRun : unit;
+    const std::int64_t unit = program_.quantised.empty() ? 1 : 32, pair = program_.has_runs ? 2 * chain::kRun : unit,
+                       columns = chain_.rope.rotated != 0 ? std::lcm(pair, chain_.rope.head) : pair;
     return {(t.m + unit - 1) / unit * unit, (t.n + columns - 1) / columns * columns};
   }
 

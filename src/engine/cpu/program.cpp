@@ -111,6 +111,7 @@ class Maker {
       op.is_half = true;
       p_.has_runs = true;
     }
+    if (s.is_rope) op.kind = OpKind::rope;
     std::vector<int> temporary;
     for (std::size_t k = 0; k < 3 && s.input[k] >= 0; ++k) {
       op.in[k] = slot_of(s.input[k]);
@@ -124,6 +125,8 @@ class Maker {
       op.in[k] = convert.out;
       emit(convert, s.value);
     }
+    if (s.is_rope)
+      for (const std::size_t table : {1, 2}) temporary.push_back(op.in[table] = take());
     const DataType type = value(s.value).dtype;
     const Lane stored = lane_of(type);
     op.out = take(is_tile_value(s.value));
@@ -185,7 +188,8 @@ void find_direct(Program& p) {
       if (p.row_ops[i].out == slot) writer = i;
     if (writer == p.row_ops.size() || p.row_ops[writer].kind == OpKind::load || p.stored_by[writer] >= 0) continue;
     p.stored_by[writer] = static_cast<int>(s);
-    if (p.stores[s].is_half) continue;  // no room for the sums of all columns
+    if (p.stores[s].is_half) continue;                     // no room for the sums of all columns
+    if (p.row_ops[writer].kind == OpKind::rope) continue;  // it reads what it would have overwritten
     for (std::size_t g = 0; g < p.summed_in.size(); ++g)
       if (p.summed_in[g] < 0 && is_last_reader(p, writer, p.product_slot[g], slot)) {
         p.summed_in[g] = static_cast<int>(s);

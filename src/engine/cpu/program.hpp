@@ -10,7 +10,7 @@ namespace verglas::engine::cpu {
 /// What a lane of a row holds. int32 tensors and int32 arithmetic use integer lanes, everything else float lanes.
 enum class Lane : std::uint8_t { f32, i32 };
 
-enum class OpKind : std::uint8_t { load, fill, to_f32, to_i32, step, runs };
+enum class OpKind : std::uint8_t { load, fill, to_f32, to_i32, step, runs, rope };
 
 /// One operation on a row of columns. Slots are arrays of one tile's width, 4 bytes a lane.
 struct Op {
@@ -18,7 +18,7 @@ struct Op {
   Lane lane = Lane::f32;                         ///< in which it computes
   PointwiseMode mode = PointwiseMode::identity;  ///< step
   PointwiseParameters parameters;
-  std::array<int, 3> in{-1, -1, -1};      ///< slots
+  std::array<int, 3> in{-1, -1, -1};      ///< slots; of rope the second and third are room for the tables
   int out = 0;                            ///< slot
   int role = -1;                          ///< load
   int run = 0;                            ///< runs: which of two kinds

@@ -28,6 +28,7 @@ class Reader {
     if (!c_.reductions.empty()) return no("a reduction");
     if (!c_.quantised.empty()) return no("a quantised output");
     if (std::ranges::any_of(c_.steps, [](const chain::Step& s) { return s.run >= 0; })) return no("runs of columns");
+    if (c_.rope.rotated != 0) return no("a rotation of columns");
     for (const chain::MatrixInput& in : c_.inputs)
       if (in.scale_role >= 0 || !in.prologue.empty())
         return no(label_of(c_, c_.roles[static_cast<std::size_t>(in.role)]) + " is changed before the product");

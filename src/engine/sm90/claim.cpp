@@ -5,6 +5,7 @@
 #include "engine/sm90/generate.hpp"
 #include "engine/sm90/problem.hpp"
 #include "engine/sm90/prologue.hpp"
+#include "engine/sm90/rope.hpp"
 #include "engine/sm90/runs.hpp"
 
 namespace verglas::sm90 {
@@ -64,6 +65,7 @@ Result<engine::Claim> claim_chain(const chain::FusionChain& c) {
   if (auto fault = fault_of_scales(c)) return tl::unexpected<Decline>(*std::move(fault));
   if (c.gemms.size() > 2) return decline(Rule::sm90_products, std::to_string(c.gemms.size()) + " matmuls");
   if (auto fault = fault_of_runs(c)) return tl::unexpected<Decline>(*std::move(fault));
+  if (auto fault = fault_of_rope(c)) return tl::unexpected<Decline>(*std::move(fault));
   if (const auto epilogue = epilogue_of(c); !epilogue) return tl::unexpected<Decline>(epilogue.error());
   if (auto fault = fault_of_types(c)) return tl::unexpected<Decline>(*std::move(fault));
   const std::string sums = c.gemms[0].accumulate == DataType::int32 ? "sums in int32" : "sums in fp32";

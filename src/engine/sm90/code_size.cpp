@@ -43,7 +43,7 @@ double code_of(PointwiseMode mode) {
 
 constexpr double kKernel = 435, kDrain = 4.4, kReduction = 5.2, kReductionEnd = 300, kOutput = 5, kReadByThreads = 8,
                  kQuantiserToFp8 = 620, kQuantiserToFp4 = 575, kToFp8 = 4.5, kOfSixteen = 3, kToFp4 = 12, kColumns = 7,
-                 kQuantisedColumns = 4.5;
+                 kQuantisedColumns = 4.5, kRope = 1200;
 /// Of a side that is decoded, and of each 128 pieces of a stage; and of sums that are scaled, with each 64 columns.
 constexpr double kDecoder = 250, kDecodedPieces = 225, kScaled = 60, kScaledColumns = 260;
 
@@ -58,6 +58,7 @@ double decoding_of(const KernelConfig& k) {
 
 int instructions_of(const chain::FusionChain& c, const KernelConfig& k) {
   double of_value = 0, fixed = kKernel + decoding_of(k);
+  if (k.rotates) return static_cast<int>(fixed + kRope + kDrain * results_of(k));
   for (const chain::Step& s : c.steps) of_value += code_of(s.mode);
   const int tile = staged_roles(c).tile.role;
   for (const chain::Value& v : c.values)

@@ -56,6 +56,7 @@ std::string epilogue_suffix(const KernelConfig& c) {
   if (c.reductions != 0) s += fmt::format("_r{}{}", c.reductions, c.column_reductions);
   if (c.vectors != 0) s += fmt::format("_v{}", c.vectors);
   if (c.loads_tile) s += "_t";
+  if (c.rotates) s += "_rope";
   if (c.run_bytes != 0) s += fmt::format("_u{}x{}", c.run_slots, c.run_bytes);
   return c.further_outputs == 0 ? s : s + fmt::format("_o{}{}", c.further_outputs, c.further_buffers);
 }
@@ -87,7 +88,10 @@ int line_bytes_of_a(const KernelConfig& c) noexcept {
 bool is_fp8_product(const KernelConfig& c) noexcept { return is_fp8(c.input); }
 int instruction_n(const KernelConfig& c) noexcept {
   // With scales two products are in hand, each of them beside those, and two at least make a tile.
-  const int held = (copies(c) || (c.quantisers > 0 && c.vectors > 0) ? 160 : c.by_address ? 184 : 192) - results_of(c);
+  const int held = (copies(c) || c.rotates || (c.quantisers > 0 && c.vectors > 0) ? 160
+                    : c.by_address                                                ? 184
+                                                                                  : 192) -
+                   results_of(c);
   const int most = c.scaled ? std::clamp(std::min(c.block_n, held) / 2, 8, 64) : c.promoted ? 192 : 256;
   int parts = 1;
   while (c.block_n / parts > most || c.block_n % (8 * parts) != 0) ++parts;
@@ -267,6 +271,12 @@ void fit_staging(KernelConfig& c) noexcept {
   if (decoding_bytes(c) > 0)
     for (c.slots = 2; c.slots < 16 && 2 * c.slots * (c.producers - c.carried) * decoding_bytes(c) <= kOnTheWay;) c.slots *= 2;
   const bool pingpong = c.schedule == Schedule::pingpong;
+  if (c.rotates) {
+    c.store_buffers = 0;
+    c.run_slots = row_blocks(c) * c.block_n / 64;
+    c.stages = stages_that_fit(c);
+    return;
+  }
   if (c.run_bytes > 0) {
     c.store_buffers = 0;
     c.run_slots = (pingpong ? 2 : row_blocks(c) * c.block_n / 64) + 1;

@@ -65,7 +65,8 @@ struct KernelConfig {
   int further_outputs = 0, further_buffers = 0;  ///< outputs besides D that are staged, and chunks of 8 KB for each
   /// Columns in runs of 32 of two products (runs.hpp): bytes of 64 rows by 32 columns of all outputs, and slots for as many.
   int run_bytes = 0, run_slots = 0;
-  int groups = 0;  ///< that one call may have, where rows of A belong to groups and each has a B of its own; 0: none
+  bool rotates = false;  ///< the slots are chunks of the whole tile, for rope.cuh
+  int groups = 0;        ///< that one call may have, where rows of A belong to groups and each has a B of its own; 0: none
   bool gathers = false, scatters = false;  ///< rows of A are found by token indices; or places of rows in D, and slots say which
   bool depth_groups = false;               ///< parts of K and not rows are those of groups, and each has a D of its own
   bool accumulates = false;                ///< a group without a part leaves its D as it is

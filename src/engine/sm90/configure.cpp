@@ -10,6 +10,7 @@
 #include "engine/sm90/predict.hpp"
 #include "engine/sm90/problem.hpp"
 #include "engine/sm90/prologue.hpp"
+#include "engine/sm90/rope.hpp"
 #include "engine/sm90/runs.hpp"
 #include "engine/sm90/source.hpp"
 #include "jit/embedded.hpp"
@@ -136,13 +137,14 @@ KernelConfig configuration_of(const chain::FusionChain& chain, const Knobs& knob
   const chain::FusionChain c = seen_chain(chain, knobs);
   const ProductRoles roles = product_roles(c);
   KernelConfig k;
-  k.run_bytes = has_runs(chain) ? run_bytes_of(chain) : 0;
+  k.rotates = has_rope(chain);
+  k.run_bytes = has_runs(chain) ? run_bytes_of(chain) : k.rotates ? kChunkBytes : 0;
   k.gemms = k.run_bytes > 0 ? 1 : static_cast<int>(c.gemms.size());
   k.a_count = roles.a_count;
   k.b_count = roles.b_count;
   k.reductions = static_cast<int>(c.reductions.size());
   k.quantisers = static_cast<int>(c.quantised.size());
-  for (const chain::Quantise& q : c.quantised) k.column_quantisers += q.along_m && q.block == 32 ? 1 : 0;
+  for (const chain::Quantise& q : c.quantised) k.column_quantisers += q.along_m && q.block == 32 && !k.rotates ? 1 : 0;
   for (const chain::Reduction& r : c.reductions) k.column_reductions += r.reduces[1] && !r.reduces[2] ? 1 : 0;
   for (std::size_t g = 0; g < c.gemms.size(); ++g) {
     k.gemm_a[g] = static_cast<std::uint8_t>(c.gemms[g].a);
@@ -217,9 +219,10 @@ std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) 
   for (const Shape& s : family_of(c, sm_count))
     for (const bool programmatic : {false, true}) {
       if (runs && (s.exchanged || s.n % (2 * chain::kRun) != 0)) continue;  // tiles of whole pairs
+      if (has_rope(c) && (s.exchanged || s.n % kRotated != 0)) continue;
       Knobs knobs = knobs_of(s, programmatic, holds);
       const KernelConfig k = configuration_of(c, knobs);
-      if (k.stages < 1 || fault_of(k)) continue;
+      if (k.stages < (k.rotates ? 3 : 1) || fault_of(k)) continue;
       // Pieces of 16 bytes on every side, as only extents or strides beyond the copy engine have them, spill there.
       if (k.block_m >= 128 && k.block_n >= 128 && k.a_path == Path::bytes16 && k.b_path == Path::bytes16 &&
           k.d_path == Path::bytes16)
@@ -231,6 +234,7 @@ std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) 
       // Loads of tokens and of scales together leave too few registers there.
       if (k.scaled && k.gathers && results_of(k) > 64) continue;
       // Their registers leave none for these.
+      if (k.held && k.rotates) continue;
       if (k.held && results_of(k) > 32 && (!c.reductions.empty() || k.quantisers > 0 || by_threads)) continue;
       if (k.slots != 0 && s.pingpong && std::ranges::any_of(c.quantised, &chain::Quantise::along_m)) continue;
       // ptxas serialises these products.

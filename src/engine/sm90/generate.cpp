@@ -6,6 +6,7 @@
 
 #include "engine/sm90/expression.hpp"
 #include "engine/sm90/prologue.hpp"
+#include "engine/sm90/rope.hpp"
 #include "engine/sm90/runs.hpp"
 #include "numeric/convert.hpp"
 
@@ -40,6 +41,7 @@ class Generator {
 
   /// `runs`: what the drain of runs stores (runs.cuh).
   EpiloguePlan run(const std::vector<RunStore>* runs = nullptr) {
+    if (has_rope(c_)) return rope();
     in_runs_ = runs != nullptr;
     for (std::size_t g = 0; g < c_.gemms.size(); ++g) {
       const int v = c_.gemms[g].value;
@@ -111,18 +113,47 @@ class Generator {
         type, it->along_m, which + (staged_.tile.role >= 0 ? 1 : 0), chunk, slot);
   }
 
-  void quantise(const chain::Quantise& q) {
-    need(q.value);
+  /// What the drain of rotated tiles (rope.cuh) asks for.
+  EpiloguePlan rope() {
+    line(fmt::format("const RopeBlock<{}> z(chunk, a.aux[{}], a.aux[{}], p, batch, row, col);", c_.rope.head,
+                     slot_in(plan_.aux, c_.rope.cos_role), slot_in(plan_.aux, c_.rope.sin_role)));
+    std::string stores;  // behind all scales, which wait for one another's lanes
+    for (const chain::Quantise& q : c_.quantised) {
+      const std::string types = quantiser_of(q);
+      const int slot = slot_in(plan_.aux, q.role), scales = slot_in(plan_.aux, q.scale_role);
+      begin_ += fmt::format("    {}Quantiser<{}{}>::pad<64 * Layout<Config>::M_BLOCKS, Config::BLOCK_N>(a.aux[{}], p, t);\n",
+                            q.along_m ? "Column" : "", types, q.along_m ? ", 0" : ", 1, 0", scales);
+      // Without the block, of which there is one kind.
+      const bool is_interleaved = c_.roles[static_cast<std::size_t>(q.scale_role)].is_interleaved;
+      const char axis = q.along_m ? 'm' : 'n';
+      line(fmt::format("const float factor{} = z.scale_along_{}<{}, {}>(a.aux[{}], p);", quantised_, axis,
+                       types.substr(0, types.find(", 32")), is_interleaved, scales));
+      stores += fmt::format("    z.store_along_{}<{}>(a.aux[{}], factor{});\n", axis, types.substr(0, types.find(',')), slot,
+                            quantised_++);
+    }
+    body_ += stores;
+    plan_.text.prologues = prologues_text(c_, plan_);
+    write_text();
+    return std::move(plan_);
+  }
+
+  /// Elements, scales, block and whether these lie in atoms.
+  std::string quantiser_of(const chain::Quantise& q) const {
     const auto operand = [&](int role) {
       return c_.operands[static_cast<std::size_t>(c_.roles[static_cast<std::size_t>(role)].operand)].dtype;
     };
     const DataType data = operand(q.role);
-    std::string type = fmt::format("Quantiser<{}, {}, {}, {}",
-                                   data == DataType::fp4_e2m1   ? "E2m1Elements"
-                                   : data == DataType::fp8_e4m3 ? "E4m3Elements"
-                                                                : "E5m2Elements",
-                                   operand(q.scale_role) == DataType::fp8_e8m0 ? "E8m0Stored" : "E4m3Stored", q.block,
-                                   c_.roles[static_cast<std::size_t>(q.scale_role)].is_interleaved);
+    return fmt::format("{}, {}, {}, {}",
+                       data == DataType::fp4_e2m1   ? "E2m1Elements"
+                       : data == DataType::fp8_e4m3 ? "E4m3Elements"
+                                                    : "E5m2Elements",
+                       operand(q.scale_role) == DataType::fp8_e8m0 ? "E8m0Stored" : "E4m3Stored", q.block,
+                       c_.roles[static_cast<std::size_t>(q.scale_role)].is_interleaved);
+  }
+
+  void quantise(const chain::Quantise& q) {
+    need(q.value);
+    std::string type = "Quantiser<" + quantiser_of(q);
     // Four units at once where there are registers for them.
     std::string pairs = "Config::PRODUCERS > 1 || (Config::PINGPONG && Config::REDUCTIONS > 0)";
     if (q.along_m && c_.quantised.size() > 1) pairs += " || Config::SCALED";
@@ -311,7 +342,7 @@ class Generator {
         "  VG_DEVICE void load_ahead(const TilePiece& t) {{\n{}  }}\n"
         "  VG_DEVICE void begin(const TilePiece& t) {{\n    piece = t;\n{}  }}\n"
         "  VG_DEVICE void begin_rows() {{\n{}  }}\n"
-        "  VG_DEVICE void unit(float (&r)[{}][8], const Position& at) {{\n{}  }}\n"
+        "  VG_DEVICE void {} {{\n{}  }}\n"
         "  VG_DEVICE void begin_chunk() {{\n{}  }}\n"
         "  template <int UNITS>\n  VG_DEVICE void end_chunk(int block, int unit) {{\n{}  }}\n"
         "  VG_DEVICE void end_rows(int block) {{\n{}  }}\n"
@@ -319,8 +350,10 @@ class Generator {
         "  VG_DEVICE void start(const TilePiece& t) {{\n    piece = t;\n{}  }}\n"
         "  VG_DEVICE void finish(const TilePiece& t) {{\n    piece = t;\n{}  }}\n"
         "  VG_DEVICE void clear(const TilePiece& t) {{\n{}  }}\n{}}};",
-        state_, load_ahead_, begin_, begin_rows_, c_.gemms.size(), body_, begin_chunk_, end_chunk_, end_rows_, end, start, finish,
-        clear_, copies);
+        state_, load_ahead_, begin_, begin_rows_,
+        has_rope(c_) ? "chunk(uint32 chunk, int batch, int row, int col) const"
+                     : fmt::format("unit(float (&r)[{}][8], const Position& at)", c_.gemms.size()),
+        body_, begin_chunk_, end_chunk_, end_rows_, end, start, finish, clear_, copies);
   }
 
   void step(const chain::Step& s) {

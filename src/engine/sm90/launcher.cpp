@@ -428,6 +428,9 @@ recipe::Requirements requirements_of(const chain::FusionChain& chain, bool is_ex
                       .stride_multiple = 16,
                       .stride_limit = true,
                       .alignment = 16}});
+  if (config.rotates)
+    for (const int role : {chain.rope.cos_role, chain.rope.sin_role})
+      q.aux.push_back({role, {.k_major = true, .modulus = 1, .stride_multiple = 2, .stride_limit = false, .alignment = 2}});
   return q;
 }
 

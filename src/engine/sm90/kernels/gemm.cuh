@@ -3,6 +3,7 @@
 #include "few_rows.cuh"
 #include "mainloop.cuh"
 #include "producer.cuh"
+#include "rope.cuh"
 #include "runs.cuh"
 #include "split.cuh"
 
@@ -70,7 +71,8 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
   const int consumer = warpgroup - C::PRODUCERS;
   Ring<C::STAGES> ring;
   Epilogue epilogue(p, arguments);
-  typename DrainOf<C, Epilogue, (C::RUN_BYTES > 0)>::Type drain(p, smem, consumer);
+  constexpr Drains DRAINS = C::ROTATES ? Drains::rotated : C::RUN_BYTES > 0 ? Drains::runs : Drains::whole;
+  typename DrainOf<C, Epilogue, DRAINS>::Type drain(p, smem, consumer);
   typename SplitOf<C, (C::SPLIT > 1)>::Type split(smem, consumer);
   if (C::PROGRAMMATIC) wait_for_previous_kernel();
   Tiles<C> tiles(p, memory);

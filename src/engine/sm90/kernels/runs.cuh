@@ -76,12 +76,13 @@ class RunDrain {
   int next_ = 0;
 };
 
-template <class C, class Epilogue, bool RUNS>
+enum class Drains { whole, runs, rotated };
+template <class C, class Epilogue, Drains>
 struct DrainOf {
   using Type = Drain<C, Epilogue>;
 };
 template <class C, class Epilogue>
-struct DrainOf<C, Epilogue, true> {
+struct DrainOf<C, Epilogue, Drains::runs> {
   using Type = RunDrain<C, Epilogue>;
 };
 
