@@ -31,7 +31,7 @@ class CpuLauncher final : public recipe::Launcher {
              chain.reductions.empty() && program_.product_type[0] == DataType::fp32 && program_.product_lane[0] == Lane::f32 &&
              chain.quantised.empty();
     for (const ReduceOp& r : program_.reductions) only_lines_ = only_lines_ && (r.reduces[1] || r.reduces[2]);
-    in_turns_ = sgemm != nullptr && sgemm == panels_sgemm() && !plain_ && !is_grouped() && only_lines_;
+    in_turns_ = sgemm != nullptr && sgemm == panels_sgemm() && !is_grouped() && only_lines_;
     for (const chain::MatrixInput& in : chain.inputs) in_turns_ = in_turns_ && is_plain_fp32(in, epilogue_.type_of(in.role));
   }
 
@@ -320,7 +320,8 @@ class CpuLauncher final : public recipe::Launcher {
   Sgemm sgemm_;
   bool plain_ = false;
   bool only_lines_ = true;  ///< each reduction is along rows or columns of a tile
-  bool in_turns_ = false;   ///< products take turns with the epilogue, where the operands of a call lie so that they can
+  bool in_turns_ =
+      false;  ///< products have strips and take turns with the epilogue, where operands of a call lie so that they can
   mutable std::atomic<std::uint32_t> faults_{0};
 };
 
