@@ -10,6 +10,11 @@ from verglas.ops._result import TupleDict
 _KEYS = ("out_fp8_row", "out_scales_row", "out_fp8_col", "out_scales_col")
 
 
+def _and_outputs(tensors: dict[str, Any], *outputs: Any) -> dict[str, Any]:
+    """Tensors by place, those of the results among them."""
+    return tensors | dict(zip(_KEYS, outputs, strict=True))
+
+
 @function_of("gemm_proj_rope_mxfp8", *_KEYS)
 def gemm_proj_rope_mxfp8_forward(
     x: Any,
@@ -66,7 +71,7 @@ class GemmProjRopeMxfp8Bf16In(PreparedOperation):
         """Samples say types, layouts and device."""
         outputs = sample_out_fp8_row, sample_out_scales_row, sample_out_fp8_col, sample_out_scales_col
         samples = {"x": sample_x, "w": sample_w, "cos": sample_cos, "sin": sample_sin}
-        super().__init__({**samples, **dict(zip(_KEYS, outputs, strict=True))}, {"w_out_in": w_out_in, "head_dim": head_dim})
+        super().__init__(_and_outputs(samples, *outputs), {"w_out_in": w_out_in, "head_dim": head_dim})
 
     def execute(  # type: ignore[override]
         self,
@@ -83,7 +88,7 @@ class GemmProjRopeMxfp8Bf16In(PreparedOperation):
         """Launches into the outputs given."""
         outputs = out_fp8_row, out_scales_row, out_fp8_col, out_scales_col
         tensors = {"x": x, "w": w, "cos": cos, "sin": sin}
-        self._execute({**tensors, **dict(zip(_KEYS, outputs, strict=True))}, None, current_stream)
+        self._execute(_and_outputs(tensors, *outputs), None, current_stream)
 
 
 class GemmProjRopeMxfp8Mxfp8In(PreparedOperation):
@@ -110,7 +115,7 @@ class GemmProjRopeMxfp8Mxfp8In(PreparedOperation):
         outputs = sample_out_fp8_row, sample_out_scales_row, sample_out_fp8_col, sample_out_scales_col
         samples = {"x": sample_x_code, "x_scale": sample_x_scale, "w": sample_w_code, "w_scale": sample_w_scale}
         samples |= {"cos": sample_cos, "sin": sample_sin}
-        super().__init__({**samples, **dict(zip(_KEYS, outputs, strict=True))}, {"w_out_in": True, "head_dim": head_dim})
+        super().__init__(_and_outputs(samples, *outputs), {"w_out_in": True, "head_dim": head_dim})
 
     def execute(  # type: ignore[override]
         self,
@@ -129,4 +134,4 @@ class GemmProjRopeMxfp8Mxfp8In(PreparedOperation):
         """Launches into the outputs given."""
         outputs = out_fp8_row, out_scales_row, out_fp8_col, out_scales_col
         tensors = {"x": x_code, "x_scale": x_scale, "w": w_code, "w_scale": w_scale, "cos": cos, "sin": sin}
-        self._execute({**tensors, **dict(zip(_KEYS, outputs, strict=True))}, None, current_stream)
+        self._execute(_and_outputs(tensors, *outputs), None, current_stream)
