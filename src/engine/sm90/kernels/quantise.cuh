@@ -178,17 +178,20 @@ struct ColumnQuantiser {
         largest[e] = larger(largest[e], load_float(set + static_cast<uint32>(256 * (warp ^ 1) + 128 * e)));
     }
     const int own = lane / 16 * (8 * COUNT) + (lane & 8) + 2 * quad + lane / 4 % 2;
-    const int col = at.col - 2 * quad - 16 * (COUNT - 1), block = (at.row - lane / 4) / BLOCK;
+    const int col = at.col - 2 * quad - 16 * (COUNT - 1), atoms = (p.m / BLOCK + 3) / 4;
+    int block = (at.row - lane / 4) / BLOCK;
+    asm volatile("" : "+r"(block));  // addresses are formed here: kept from unit to unit they would take registers
+    char* const scale = static_cast<char*>(const_cast<void*>(scales.address)) + (INTERLEAVED ? block % 4 : 0) +
+                        place_of_scales<INTERLEAVED>(scales, 0, INTERLEAVED ? block / 4 * 4 : block, at.batch, p.n, p.m / BLOCK);
     float factor[EACH];
 #pragma unroll
     for (int e = 0; e < EACH; ++e) {
       const uint32 stored = Stored::template of<Elements>(largest[e]);
       factor[e] = Stored::factor(stored);
-      const int c = col + own + 16 * e;
-      if ((BLOCK == 16 || warp % 2 == 0) && out.has_upper && c < p.n)
-        store_u8(static_cast<char*>(const_cast<void*>(scales.address)) + (INTERLEAVED ? block % 4 : 0) +
-                     place_of_scales<INTERLEAVED>(scales, c, INTERLEAVED ? block / 4 * 4 : block, at.batch, p.n, p.m / BLOCK),
-                 stored);
+      const uint32 c = static_cast<uint32>(col + own + 16 * e);  // row of the scales
+      const int64 place =
+          INTERLEAVED ? int64{c / 128} * (512 * atoms) + (c % 32 * 16 + c / 32 % 4 * 4) : int64{c} * scales.row_stride;
+      if ((BLOCK == 16 || warp % 2 == 0) && out.has_upper && static_cast<int>(c) < p.n) store_u8(scale + place, stored);
     }
     uint32 packed[COUNT][2];
     float factors[COUNT][4];  // of columns
