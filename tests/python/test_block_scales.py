@@ -1,6 +1,8 @@
 """Matrices with scales of blocks and quantised outputs from Python: MXFP8, NVFP4, MXFP4, against loops in float64."""
 
+import ctypes
 import importlib
+import sys
 
 import numpy as np
 import pytest
@@ -188,6 +190,67 @@ def test_what_is_refused_says_why():
     ]:
         with pytest.raises(verglas.InvalidCallError, match=words):
             graph.execute({**good, **bad, C: out})
+
+
+class Retyped:
+    """An array of bytes whose DLPack type says that elements have four bits, `lanes` of them in a slot."""
+
+    def __init__(self, values, lanes):
+        self.values, self.lanes = values, lanes
+
+    def __dlpack_device__(self):
+        return self.values.__dlpack_device__()
+
+    def __dlpack__(self, **options):
+        capsule = self.values.__dlpack__()
+        pointer = ctypes.pythonapi.PyCapsule_GetPointer
+        pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+        at = pointer(capsule, b"dltensor") + 20  # behind the address, the device and the rank
+        ctypes.memmove(at, bytes([17, 4]) + self.lanes.to_bytes(2, sys.byteorder), 4)
+        return capsule
+
+
+def test_fp4_by_dlpack_comes_in_whole_bytes():
+    graph = verglas.Graph(io_data_type=data_type.FLOAT)
+    A = graph.tensor(name="A", dim=[4, 64], stride=[64, 1], data_type=data_type.FP4_E2M1)
+    SA = graph.tensor(name="SA", dim=[4, 2], stride=[2, 1], data_type=E8M0)
+    B = graph.tensor(name="B", dim=[64, 8], stride=[8, 1])
+    C = graph.matmul(graph.block_scale_dequantize(A, SA, [1, 32]), B).set_output(True)
+    graph.build()
+    rest = {SA: np.full((4, 2), 127, np.uint8), B: np.ones((64, 8), np.float32)}
+    out = np.empty((4, 8), np.float32)
+    pairs = np.full(4 * 32 + 1, 0x22, np.uint8)  # 1.0, twice a byte
+    for first in (0, 1):  # from any byte on
+        graph.execute({**rest, A: Retyped(pairs[first : first + 128].reshape(4, 32), 2), C: out})
+        assert (out == 64).all()
+    # Elements that are told apart may begin in the middle of a byte: a view of those is no operand.
+    before = out.copy()
+    with pytest.raises(verglas.InvalidCallError, match=r"call\.dtype.*type 17 of 4"):
+        graph.execute({**rest, A: Retyped(np.full((4, 64), 0x22, np.uint8), 1), C: out})
+    assert np.array_equal(out, before)
+
+
+def test_plain_scales_have_one_for_each_block_and_the_type_of_the_description():
+    graph = verglas.Graph(io_data_type=data_type.FLOAT)
+    A = graph.tensor(name="A", dim=[4, 64], stride=[64, 1], data_type=data_type.FP8_E4M3)
+    SA = graph.tensor(name="SA", dim=[4, 2], stride=[2, 1], data_type=E8M0)
+    B = graph.tensor(name="B", dim=[64, 8], stride=[8, 1])
+    C = graph.matmul(graph.block_scale_dequantize(A, SA, [1, 32]), B).set_output(True)
+    graph.build()
+    out = np.empty((4, 8), np.float32)
+    good = {A: np.ones((4, 64), ml_dtypes.float8_e4m3fn), SA: np.full((4, 2), 127, np.uint8), B: np.ones((64, 8), np.float32)}
+    graph.execute({**good, C: out})
+    assert (out == 64).all()
+    graph.execute({**good, SA: np.full((4, 4), 127, np.uint8)[:, ::2], C: out})  # need not be dense
+    graph.execute({**good, SA: np.full(8, 127, np.uint8), C: out})  # a dense run of all of them
+    for bad, words in [
+        (np.full(7, 127, np.uint8), r"call\.scale_extent.*\(7\)"),
+        (np.full((8, 1), 127, np.uint8), r"call\.scale_extent.*\(8, 1\).*\(4, 2\)"),
+        (np.full((4, 1), 127, np.uint8), r"call\.scale_extent.*\(4, 1\).*\(4, 2\)"),
+        (np.ones((4, 2), ml_dtypes.float8_e4m3fn), r"call\.dtype.*fp8_e8m0"),
+    ]:
+        with pytest.raises(verglas.InvalidCallError, match=words):
+            graph.execute({**good, SA: bad, C: out})
 
 
 def test_scale_layout_of_batches():
