@@ -101,7 +101,7 @@ class Graph {
   explicit Graph(GraphAttributes attributes = {});
 
   Tensor tensor(TensorAttributes attributes);
-  /// A scalar with its value inside the graph; shape (1, 1, 1).
+  /// A scalar with its value inside the graph; shape (1).
   Tensor scalar(double value, DataType type = DataType::fp32);
   /// fast_accumulation  of fp8: an engine may sum all of K with what a tensor core keeps, instead of 128 products at a time
   Tensor matmul(const Tensor& a, const Tensor& b, NodeAttributes attributes = {}, double padding = 0.0,

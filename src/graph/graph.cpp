@@ -151,8 +151,8 @@ Tensor Graph::tensor(TensorAttributes a) {
 
 Tensor Graph::scalar(double value, DataType type) {
   Tensor t = tensor({.name = {},
-                     .dim = {1, 1, 1},
-                     .stride = {1, 1, 1},
+                     .dim = {1},
+                     .stride = {1},
                      .data_type = type,
                      .uid = {},
                      .pass_by_value = true,

@@ -1,6 +1,7 @@
 #include "engine/cpu/product.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "engine/cpu/arena.hpp"
@@ -25,8 +26,9 @@ float scalar_f32(const chain::FusionChain& chain, const recipe::Binding& binding
 std::int32_t scalar_i32(const chain::FusionChain& chain, const recipe::Binding& binding, const chain::PrologueStep& s) {
   std::int32_t v = 0;
   if (s.constant) {
-    const auto f = static_cast<float>(*s.constant);
-    if (*s.constant == static_cast<double>(static_cast<std::int32_t>(*s.constant))) return static_cast<std::int32_t>(*s.constant);
+    const double c = *s.constant;
+    if (c >= -0x1p31 && c < 0x1p31 && c == std::trunc(c)) return static_cast<std::int32_t>(c);
+    const auto f = static_cast<float>(c);
     numeric::load_i32(&f, DataType::fp32, 1, 1, &v);
     return v;
   }

@@ -49,6 +49,28 @@ TEST(CpuEdges, ConstantBeforeAProductIsRoundedToItsType) {
   EXPECT_EQ(through(tenth, 1), 0x1.998p-4F);
 }
 
+TEST(CpuEdges, AScalarOfTheGraphBeforeAProductLeavesItsRank) {
+  const auto twice = [](Graph& g, const Tensor& a, const Tensor& b) { return g.matmul(g.mul(a, g.scalar(2)), b); };
+  EXPECT_EQ(through(twice, 3), 6);
+}
+
+TEST(CpuEdges, ConstantBeyondInt32SaturatesBeforeAProduct) {
+  const auto product = [](double constant) {
+    Graph g({.io_data_type = DataType::int32, .intermediate_data_type = DataType::int8, .compute_data_type = DataType::int32});
+    const Tensor a = g.tensor({.dim = {1, 2}, .stride = {2, 1}, .data_type = DataType::int8});
+    const Tensor b = g.tensor({.dim = {2, 1}, .stride = {1, 1}, .data_type = DataType::int8});
+    g.matmul(g.pointwise(PointwiseMode::min, {a, g.scalar(constant)}), b).set_output(true);
+    std::int8_t va[] = {5, -7}, vb[] = {1, 10};
+    std::int32_t y = 0;
+    EXPECT_TRUE(g.compile().execute(std::vector<void*>{va, vb, &y}).ok());
+    return y;
+  };
+  EXPECT_EQ(product(1e20), 5 - 70);
+  EXPECT_EQ(product(-1e20), -128 - 1280);
+  EXPECT_EQ(product(2147483647), 5 - 70);
+  EXPECT_EQ(product(0.5), 0 - 70);
+}
+
 TEST(CpuEdges, IndexAlongAnAxisOfExtentOneIsZero) {
   Graph g({.io_data_type = DataType::fp32});
   const Tensor a = g.tensor({.dim = {2, 1, 1}, .stride = {1, 1, 1}});
