@@ -69,10 +69,12 @@ struct Case {
   int outputs = 2;  ///< h = a·b·scale + bias + residual; relu(h); −h
   bool has_residual = true, has_vectors = true, one_residual = false;
   std::int64_t pad = 0;
+  DataType second = DataType::not_set;  ///< of the second output where it has a type of its own
+  DataType of_second() const { return second == DataType::not_set ? d : second; }
 };
 std::ostream& operator<<(std::ostream& o, const Case& c) {
   return o << c.l << 'x' << c.m << 'x' << c.n << 'x' << c.k << ' ' << name_of(c.d) << (c.d_along_m ? " along m" : "") << ", "
-           << c.outputs << " outputs" << (c.second_along_m ? ", the second along m" : "")
+           << c.outputs << " outputs, the second " << name_of(c.of_second()) << (c.second_along_m ? ", the second along m" : "")
            << (c.has_residual ? ", residual " + std::string(name_of(c.residual)) : "") << (c.residual_along_m ? " along m" : "")
            << (c.one_residual ? " for all batches" : "") << (c.has_vectors ? ", vectors" : "") << ", pad " << c.pad;
 }
@@ -90,7 +92,7 @@ TEST_P(Sm90Staging, IsExactOnEveryPlan) {
   const Input residual(Laid(c.one_residual ? 1 : c.l, c.m, c.n, c.residual_along_m, c.pad, c.residual), g);
   const Input bias(Laid(1, 1, c.n, false, 0, DataType::bf16), g), scale(Laid(c.l, c.m, 1, false, 0, DataType::fp32), g);
   std::vector<Laid> outputs = {Laid(c.l, c.m, c.n, c.d_along_m, c.pad, c.d)};
-  if (c.outputs > 1) outputs.emplace_back(c.l, c.m, c.n, c.second_along_m, c.pad, c.d);
+  if (c.outputs > 1) outputs.emplace_back(c.l, c.m, c.n, c.second_along_m, c.pad, c.of_second());
   if (c.outputs > 2) outputs.emplace_back(c.l, c.m, c.n, false, c.pad, DataType::fp32);
 
   Graph graph;
@@ -188,7 +190,29 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.l = 1, .m = 700, .n = 904, .k = 200, .d_along_m = true, .outputs = 1, .has_residual = false},
         Case{.l = 1, .m = 700, .n = 904, .k = 200, .second_along_m = true, .has_residual = false, .has_vectors = false},
         Case{.l = 1, .m = 264, .n = 520, .k = 64, .residual_along_m = true}, Case{.l = 1, .m = 1, .n = 8, .k = 8},
-        Case{.l = 1, .m = 2500, .n = 3000, .k = 64}));
+        Case{.l = 1, .m = 2500, .n = 3000, .k = 64},
+        Case{.l = 1, .m = 333, .n = 520, .k = 136, .d = DataType::fp32, .second = DataType::bf16},
+        Case{
+            .l = 1, .m = 203, .n = 270, .k = 64, .d = DataType::fp32, .has_residual = false, .pad = 18, .second = DataType::bf16},
+        Case{.l = 2,
+             .m = 136,
+             .n = 300,
+             .k = 72,
+             .d = DataType::fp32,
+             .d_along_m = true,
+             .second_along_m = true,
+             .has_residual = false,
+             .second = DataType::fp16},
+        Case{.l = 1, .m = 264, .n = 520, .k = 64, .d = DataType::fp32, .second_along_m = true, .second = DataType::bf16},
+        Case{.l = 1,
+             .m = 700,
+             .n = 900,
+             .k = 24,
+             .has_residual = false,
+             .has_vectors = false,
+             .pad = 12,
+             .second = DataType::fp8_e4m3},
+        Case{.l = 2, .m = 130, .n = 528, .k = 24, .has_vectors = false, .second = DataType::fp8_e5m2}));
 
 }  // namespace
 }  // namespace verglas

@@ -102,6 +102,26 @@ std::vector<NamedChain> chains() {
        [](Graph& g, Tensor, Tensor c) {
          g.add(c, aux(g, {kN, kN}, DataType::fp32)).set_output(true).set_data_type(DataType::fp32);
        }},
+      {"fp32_and_a_bf16_copy", 6,
+       [](Graph& g, Tensor, Tensor c) {
+         c.set_output(true).set_data_type(DataType::fp32);
+         g.relu(c).set_output(true);
+       }},
+      {"fp32_and_a_bf16_copy_along_m", 4,
+       [](Graph& g, Tensor, Tensor c) {
+         c.set_output(true).set_data_type(DataType::fp32).set_stride({1, kN});
+         g.relu(c).set_output(true).set_stride({1, kN});
+       }},
+      {"bf16_and_an_fp32_copy", 4,
+       [](Graph& g, Tensor, Tensor c) {
+         c.set_output(true);
+         g.relu(c).set_output(true).set_data_type(DataType::fp32);
+       }},
+      {"bf16_and_an_fp8_copy", 5,
+       [](Graph& g, Tensor, Tensor c) {
+         c.set_output(true);
+         g.relu(c).set_output(true).set_data_type(DataType::fp8_e4m3);
+       }},
       {"operands_read_by_threads", 4,
        [](Graph& g, Tensor, Tensor c) {
          Tensor h = g.mul(g.add(c, aux(g, {kN, kN})), aux(g, {kN, kN}));

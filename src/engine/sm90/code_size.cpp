@@ -1,5 +1,6 @@
 #include "engine/sm90/code_size.hpp"
 
+#include <algorithm>
 #include <array>
 
 #include "engine/sm90/problem.hpp"
@@ -41,9 +42,11 @@ double code_of(PointwiseMode mode) {
   }
 }
 
-constexpr double kKernel = 435, kDrain = 4.4, kReduction = 5.2, kReductionEnd = 300, kOutput = 5, kReadByThreads = 8,
-                 kQuantiserToFp8 = 620, kQuantiserToFp4 = 575, kToFp8 = 4.5, kOfSixteen = 3, kToFp4 = 12, kColumns = 7,
-                 kQuantisedColumns = 4.5, kRope = 1200;
+constexpr double kKernel = 435, kDrain = 4.4, kDrainOfWords = 4, kWordsAlongM = 5, kReduction = 5.2, kReductionEnd = 300,
+                 kReadByThreads = 17, kQuantiserToFp8 = 620, kQuantiserToFp4 = 575, kToFp8 = 4.5, kOfSixteen = 3, kToFp4 = 12,
+                 kColumns = 7, kQuantisedColumns = 4.5, kRope = 1200;
+/// Of an output beside D: staged, or stored by threads; and of one of bytes.
+constexpr double kOutput = 5, kOutputByThreads = 20, kOutputOfBytes = 8;
 /// Of a side that is decoded, and of each 128 pieces of a stage; and of sums that are scaled, with each 64 columns.
 constexpr double kDecoder = 250, kDecodedPieces = 225, kScaled = 60, kScaledColumns = 260;
 
@@ -60,7 +63,8 @@ int instructions_of(const chain::FusionChain& c, const KernelConfig& k) {
   double of_value = 0, fixed = kKernel + decoding_of(k);
   if (k.rotates) return static_cast<int>(fixed + kRope + kDrain * results_of(k));
   for (const chain::Step& s : c.steps) of_value += code_of(s.mode);
-  const int tile = staged_roles(c).tile.role;
+  const StagedRoles staged = staged_roles(c);
+  const int tile = staged.tile.role;
   for (const chain::Value& v : c.values)
     if (v.kind == chain::ValueKind::aux && v.varies[1] && v.varies[2] && v.source != tile) of_value += kReadByThreads;
   for (const chain::Reduction& r : c.reductions) of_value += r.reduces[2] ? kReduction : kColumns;
@@ -72,7 +76,15 @@ int instructions_of(const chain::FusionChain& c, const KernelConfig& k) {
     if (q.along_m) of_value += kQuantisedColumns;
     fixed += is_fp4 ? kQuantiserToFp4 : kQuantiserToFp8;
   }
-  if (!c.stores.empty()) of_value += kOutput * static_cast<double>(c.stores.size() - 1);
+  for (std::size_t i = 1; i < c.stores.size() && k.run_bytes == 0; ++i) {
+    const int role = c.stores[i].role;
+    const auto is_staged = [&](const StagedRole& r) { return r.role == role; };
+    const bool by_map = std::any_of(staged.further.begin(), staged.further.begin() + staged.further_count, is_staged);
+    const DataType t = c.operands[static_cast<std::size_t>(c.roles[static_cast<std::size_t>(role)].operand)].dtype;
+    of_value += (by_map ? kOutput : kOutputByThreads) + (bytes_of(t) == 1 ? kOutputOfBytes : 0);
+  }
+  if (k.run_bytes > 0 && !c.stores.empty()) of_value += kOutput * static_cast<double>(c.stores.size() - 1);
+  if (k.run_bytes == 0 && k.has_d && bytes_of(k.output) == 4) of_value += kDrainOfWords + (k.d_along_m ? kWordsAlongM : 0);
   // Products that meet make one value of two accumulators.
   const double results = results_of(k), values = k.run_bytes > 0 ? results / 2 : results / k.gemms;
   return static_cast<int>(fixed + kDrain * results + of_value * values);

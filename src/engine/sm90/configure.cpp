@@ -211,7 +211,9 @@ KernelConfig configuration_of(const chain::FusionChain& chain, const Knobs& knob
 std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) {
   std::vector<std::pair<double, Knobs>> ranked;
   const chain::FusionChain turned = c.grouping.axis == chain::GroupedAxis::none ? exchanged(c) : c;
-  const int staged = staged_roles(c).tile.role;
+  const StagedRoles staged_by_map = staged_roles(c);
+  const std::span further(staged_by_map.further.data(), static_cast<std::size_t>(staged_by_map.further_count));
+  const int staged = staged_by_map.tile.role;
   const bool by_threads = std::any_of(c.values.begin(), c.values.end(), [&](const chain::Value& v) {
     return v.kind == chain::ValueKind::aux && v.varies[1] && v.varies[2] && v.source != staged;
   });
@@ -243,11 +245,14 @@ std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) 
       if (s.exchanged && k.d_path != Path::tma && piece_bytes(k.d_path) != bytes_of(k.output)) continue;
       // 176 accumulators leave no registers for addresses: the drain by single elements spills there.
       if (s.pingpong && results_of(k) > 128 && k.d_path != Path::tma) continue;
-      if (results_of(k) > 176 && k.d_along_m && bytes_of(k.output) == 4) continue;
+      if (results_of(k) > (k.further_outputs > 0 ? 128 : 176) && k.d_along_m && bytes_of(k.output) == 4) continue;
       // Nor for several reductions, or outputs that threads store; and an operand of D's size that they read takes long to
       // compile.
-      const bool reduces_much =
-          c.reductions.size() > 1 || (!c.reductions.empty() && instructions_of(c, k) > kMostBesideReduction);
+      const int most_beside = kMostBesideReduction + (bytes_of(k.output) == 4 ? 4 * results_of(k) : 0);
+      const bool reduces_much = c.reductions.size() > 1 || (!c.reductions.empty() && instructions_of(c, k) > most_beside);
+      // Half of 32 bytes is less than a box has.
+      const auto shrinks = [&](const StagedRole& r) { return r.shrink > 1; };
+      if (k.block_n * bytes_of(k.output) % 64 == 32 && std::any_of(further.begin(), further.end(), shrinks)) continue;
       const bool stores_much = c.stores.size() > 2 || c.stores.size() > 1U + static_cast<std::size_t>(k.further_outputs) ||
                                (c.stores.size() > 1 && !c.reductions.empty());
       if (runs && results_of(k) > 128 && !(c.reductions.empty() && c.quantised.empty())) continue;

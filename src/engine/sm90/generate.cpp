@@ -106,11 +106,12 @@ class Generator {
     }
     const auto which = static_cast<std::size_t>(it - staged_.further.begin());
     const std::string chunk = fmt::format("{} * Config::FURTHER_BUFFERS * Layout<Config>::CHUNK_BYTES", which);
-    line(fmt::format("stage<{}, {}>({{at.further.chunk + {}, at.further.width, at.further.col}}, v{});", type, it->along_m, chunk,
-                     s.value));
+    line(fmt::format("stage<{}, {}>({{at.further.chunk + {}, at.further.width / {}, at.further.col}}, v{});", type, it->along_m,
+                     chunk, it->shrink, s.value));
     store_further_ += fmt::format(
-        "    store_chunk<{}, {}>(map({}, width), leader, chunk + {}, width, target_of(a.aux[{}]), batch, row, col, p.m, p.n);\n",
-        type, it->along_m, which + (staged_.tile.role >= 0 ? 1 : 0), chunk, slot);
+        "    store_chunk<{}, {}>(map({}, width), leader, chunk + {}, width / {}, target_of(a.aux[{}]), batch, row, col, p.m, "
+        "p.n);\n",
+        type, it->along_m, which + (staged_.tile.role >= 0 ? 1 : 0), chunk, it->shrink, slot);
   }
 
   /// What the drain of rotated tiles (rope.cuh) asks for.

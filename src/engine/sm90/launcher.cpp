@@ -257,7 +257,7 @@ class Sm90Launcher final : public recipe::Launcher {
       for (const int width : kWidths) {
         if (has_map(s, width))
           put(*new (to) cuda::CUtensorMap,
-              map_of_chunks(x, s.type, s.along_m, s.is_output, p.m, runs ? v.extent[2] : p.n, p.batches, width));
+              map_of_chunks(x, s.type, s.along_m, s.is_output, p.m, runs ? v.extent[2] : p.n, p.batches, width / s.shrink));
         to += sizeof(cuda::CUtensorMap);
       }
     }

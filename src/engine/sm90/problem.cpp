@@ -97,6 +97,7 @@ StagedRoles staged_roles(const chain::FusionChain& c) {
     const DataType t = type_of(role);
     return (t == DataType::fp32 || t == DataType::bf16 || t == DataType::fp16) && bytes_of(t) == bytes_of(type_of(d));
   };
+  const auto is_packed = [](DataType t) { return t == DataType::bf16 || t == DataType::fp16 || is_fp8(t); };
   const bool is_grouped = c.grouping.axis == chain::GroupedAxis::m;
   if (first.path != Path::tma) return s;
   for (const chain::Value& v : c.values) {
@@ -109,9 +110,11 @@ StagedRoles staged_roles(const chain::FusionChain& c) {
   if (is_grouped) return s;  // threads write what ends with a group
   for (std::size_t i = 1; i < c.stores.size() && s.further_count < StagedRoles::kMaxFurther; ++i) {
     const int role = c.stores[i].role;
-    if (!is_like_d(role)) continue;
+    const DataType t = type_of(role);
+    const bool is_half = is_packed(t) && 2 * bytes_of(t) == bytes_of(type_of(d));
+    if (!is_like_d(role) && !is_half) continue;
     if (const OutputFit f = fit(role); f.path == Path::tma)
-      s.further[static_cast<std::size_t>(s.further_count++)] = {role, type_of(role), f.along_m, true};
+      s.further[static_cast<std::size_t>(s.further_count++)] = {role, t, f.along_m, true, is_half ? 2 : 1};
   }
   return s;
 }

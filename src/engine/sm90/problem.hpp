@@ -23,9 +23,10 @@ struct StagedRole {
   int role = -1;
   DataType type = DataType::bf16;
   bool along_m = false, is_output = false;
+  int shrink = 1;  ///< bytes of an element of D for each of its own: 1 or 2
 };
-/// An operand of D's extents, element size and order, which arrives where D will lie; and outputs of its extents and element
-/// size. By strides as declared.
+/// An operand of D's extents, element size and order, which arrives where D will lie; and outputs of its extents, with elements
+/// as large or half as large. By strides as declared.
 struct StagedRoles {
   static constexpr int kMaxFurther = 2;
   StagedRole tile;  ///< role −1 where there is none
