@@ -26,20 +26,13 @@ std::string input_name(const KernelConfig& c) {
 }
 
 bool copies(const KernelConfig& c) { return c.a_path != Path::tma || c.b_path != Path::tma; }
-/// Lines that begin anywhere: pieces of an element, which the kernel loads as whole ones and shifts (shift.cuh).
-bool shifts(const KernelConfig& c) {
-  const auto shifted = [&c](Path path, DataType stored, bool turned) {
-    return piece_bytes(path) == bytes_of(c.input) && stored == DataType::not_set && !turned;
-  };
-  return shifted(c.a_path, c.a_stored, c.a_turned) || shifted(c.b_path, c.b_stored, c.b_turned);
-}
-
 char letter(Major m) { return m == Major::k ? 'k' : 'n'; }
 
 std::string path_suffix(const KernelConfig& c) {
   if (c.a_path == Path::tma && c.b_path == Path::tma && c.d_path == Path::tma) return {};
-  return fmt::format("_p{}{}{}{}{}", piece_bytes(c.a_path), piece_bytes(c.b_path), piece_bytes(c.d_path), c.a_turned ? "_at" : "",
-                     c.b_turned ? "_bt" : "");
+  return fmt::format("_p{}{}{}{}{}{}", piece_bytes(c.a_path), piece_bytes(c.b_path), piece_bytes(c.d_path),
+                     c.a_turned ? "_at" : "", c.b_turned ? "_bt" : "",
+                     c.producers > 1 && c.slots == 0 ? fmt::format("_l{}", c.producers) : "");
 }
 
 std::string product_suffix(const KernelConfig& c) {
@@ -77,6 +70,12 @@ bool is_output_type(DataType t) noexcept {
   using enum DataType;
   return t == bf16 || t == fp16 || t == fp32 || t == int32 || t == int8 || t == uint8 || t == boolean || t == fp8_e4m3 ||
          t == fp8_e5m2;
+}
+bool shifts(const KernelConfig& c) noexcept {
+  const auto shifted = [&c](Path path, DataType stored, bool turned, int decoded) {
+    return piece_bytes(path) == bytes_of(c.input) && stored == DataType::not_set && !turned && decoded == 0;
+  };
+  return shifted(c.a_path, c.a_stored, c.a_turned, c.a_decoded) || shifted(c.b_path, c.b_stored, c.b_turned, c.b_decoded);
 }
 DataType input_of_b(const KernelConfig& c) noexcept { return c.input_b == DataType::not_set ? c.input : c.input_b; }
 DataType stored_a(const KernelConfig& c) noexcept { return c.a_stored == DataType::not_set ? c.input : c.a_stored; }
@@ -158,7 +157,7 @@ int carrier_registers(const KernelConfig& c) noexcept { return c.consumers == 1 
 int consumer_registers(const KernelConfig& c) noexcept {
   if (c.consumers == 1) return entry_registers(c);
   if (c.held) return c.carried ? 160 : c.consumers == 3 ? 112 : 192;
-  if (copies(c)) return c.producers > 1 ? 168 : c.consumers != 2 ? 144 : shifts(c) ? 200 : 208;
+  if (copies(c)) return c.producers > 1 ? (shifts(c) ? 152 : 168) : c.consumers != 2 ? 144 : shifts(c) ? 200 : 208;
   if (c.consumers == 2) return c.by_address ? 224 : accumulators_of(c) >= 176 && !c.scaled ? 240 : 232;
   return 160;
 }
@@ -198,7 +197,7 @@ std::optional<std::string> fault_of(const KernelConfig& c) {
   if (c.joined != (c.carried ? 4 : 1)) return fmt::format("{} k-blocks a stage", c.joined);
   if (c.carried && (!c.held || c.a_path != Path::tma || c.block_m != 64 * c.consumers || c.consumers > 2))
     return "few rows beside fp4 that the copy engine does not bring";
-  if (c.producers > 1 && ((c.slots == 0 && !c.carried) || (c.consumers > 2 && !c.held) ||
+  if (c.producers > 1 && ((c.slots == 0 && !c.carried && !(shifts(c) && c.groups == 0)) || (c.consumers > 2 && !c.held) ||
                           c.stages < c.producers + (c.schedule == Schedule::pingpong ? 2 : 0)))
     return fmt::format("{} producers", c.producers);
   if (c.scaled && !c.promoted) return "blocks with scales are promoted";

@@ -46,7 +46,7 @@ struct KernelConfig {
   bool a_turned = false;   ///< contiguous along M in memory and along K in shared memory: threads turn it
   bool b_turned = false;
   int a_decoded = 0, b_decoded = 0;  ///< pieces of 16 bytes of a line of a stage that threads decode to bf16; 0: as it is stored
-  int producers = 1;                 ///< warpgroups that load; more than one where all that threads load is decoded
+  int producers = 1;                 ///< warpgroups that load; more than one where all that threads load is decoded, or shifted
   int slots = 0;                     ///< k-blocks of these that are on their way: a power of two
   int joined = 1;                    ///< k-blocks of 128 bytes of B in a stage
   bool held = false;                 ///< A is fp4, and enters the product from registers, decoded by consumers
@@ -87,6 +87,8 @@ inline constexpr int kChunkBytes = 64 * 128;  ///< one buffer of the staging of 
 
 /// Types that a kernel stores.
 bool is_output_type(DataType t) noexcept;
+/// True where lines begin anywhere: pieces of an element, which the kernel loads as whole ones and shifts (shift.cuh).
+bool shifts(const KernelConfig& c) noexcept;
 DataType input_of_b(const KernelConfig& c) noexcept;
 DataType stored_a(const KernelConfig& c) noexcept;  ///< in memory
 DataType stored_b(const KernelConfig& c) noexcept;

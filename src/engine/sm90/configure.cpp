@@ -49,7 +49,7 @@ constexpr std::int64_t kNarrow = 32;
 /// The same beside fp4 that consumers decode, as long as few rows are.
 constexpr std::int64_t kFewRows = 64;
 
-/// Where operands are decoded, by two warpgroups.
+/// Where operands are decoded, or shifted, by two warpgroups.
 constexpr Shape kDecodedShape = {128, 192, 2, false};
 
 /// Where consumers decode A to registers.
@@ -91,8 +91,11 @@ std::vector<Shape> family_of(const chain::FusionChain& c, int sm_count) {
   const Family family =
       promoted ? (pair ? Family(kPromotedPairShapes) : Family(kPromotedShapes)) : (pair ? Family(kPairShapes) : Family(kShapes));
   std::vector<Shape> all(family.begin(), family.end());
-  if (!pair && std::any_of(c.inputs.begin(), c.inputs.end(), [&](const auto& in) { return pieces_decoded(c, in) != 0; }))
-    all.push_back(kDecodedShape);
+  const auto by_two = [&] {
+    return std::ranges::any_of(c.inputs, [&](const auto& in) { return pieces_decoded(c, in) != 0; }) ||
+           configuration_of(c, knobs_of(kDecodedShape, false, false)).producers == 2;
+  };
+  if (!pair && by_two()) all.push_back(kDecodedShape);
   if (c.grouping.axis != chain::GroupedAxis::none) return all;
   const auto [l, m, n, k] = c.declared;
   for (const Shape& s : kSplitShapes)
@@ -200,6 +203,8 @@ KernelConfig configuration_of(const chain::FusionChain& chain, const Knobs& knob
     k.producers = 2;
   else if (decodes && !loads && k.block_n <= 192)
     k.producers = k.consumers == 1 && results_of(k) <= 88 ? 3 : results_of(k) <= 128 ? 2 : 1;
+  else if (!decodes && shifts(k) && k.groups == 0 && !k.scaled && k.block_n <= 192)
+    k.producers = k.consumers == 1 && results_of(k) <= 64 ? 3 : results_of(k) <= 96 ? 2 : 1;
   k.vectors = k.run_bytes > 0 ? 0 : vectors_of(c);
   const StagedRoles staged = staged_roles(c);
   k.loads_tile = staged.tile.role >= 0;

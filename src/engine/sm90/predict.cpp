@@ -24,6 +24,9 @@ constexpr double kLastStoreBytes = 40;  ///< per cycle: what the last tile of ea
 /// slower.
 double decoded_per_cycle(int producers, bool converts) { return (6.5 + 2.5 * producers) * (converts ? 0.6 : 1.0); }
 
+/// Cycles of a warpgroup for 16 lines of a k-block that begin anywhere.
+constexpr double kShiftedCycles = 375;
+
 /// Cycles in which a consumer decodes 64 rows of a k-block to registers and multiplies them, beside the other warps.
 constexpr double kHeldCycles = 400, kHeldCyclesPerColumn = 3.5;
 
@@ -125,10 +128,13 @@ double predict_seconds(const KernelConfig& c, const std::array<std::int64_t, 4>&
   const bool converts = c.a_stored != DataType::not_set || c.b_stored != DataType::not_set;
   const double decoded = block_k(c) * (c.a_count * c.block_m * (c.a_decoded != 0 && !c.held) +
                                        c.b_count * c.block_n * (c.b_decoded != 0 && !c.carried));
+  const double shifted =
+      !shifts(c) ? 0.0
+                 : (c.a_path == Path::tma ? 0 : c.a_count * c.block_m) + (c.b_path == Path::tma ? 0.0 : c.b_count * c.block_n);
   const double tile_cycles =
       k_blocks *
       std::max({multiplied * c.gemms * c.block_m / 64.0 * instruction * 4 * promotion * alone,
-                decoded / decoded_per_cycle(c.producers, converts),
+                decoded / decoded_per_cycle(c.producers, converts), shifted / 16 * kShiftedCycles / c.producers,
                 c.carried ? kCarriedCycles + kCarriedCyclesPerColumn * c.block_n + kCarriedCyclesPerConsumer * c.consumers
                 : c.held  ? row_blocks(c) * (kHeldCycles + kHeldCyclesPerColumn * c.block_n)
                           : 0.0});
@@ -157,8 +163,8 @@ double predict_seconds(const KernelConfig& c, const std::array<std::int64_t, 4>&
   const double power = 1 + (of_rows ? 1.7 : 1.0) * std::clamp(10 * (per_flop - 0.0117), 0.0, 0.05);
   const double clock = clock_at(util) / power / (c.block_n <= 64 && c.block_m <= 64 ? 1.02 : 1.0);
   const auto moves = [](Path path, int decoded_pieces) { return path != Path::tma && decoded_pieces == 0; };
-  const double copied =
-      !c.carried && (moves(c.a_path, c.a_decoded) || moves(c.b_path, c.b_decoded)) ? 2.5 : 1.0;  // pieces by threads
+  const bool any_moves = !c.carried && (moves(c.a_path, c.a_decoded) || moves(c.b_path, c.b_decoded));
+  const double copied = any_moves && !shifts(c) ? 2.5 : 1.0;  // pieces by threads
   const double tensor = (cycles + last_store) / clock * copied;
 
   // Pieces of 16 bytes hold 64 elements beside scales of a tenth.

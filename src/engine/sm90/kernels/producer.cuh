@@ -113,7 +113,7 @@ struct BearerOf<true, C, Way> {
 };
 
 /// The producer warpgroup: fills stages in the order in which consumers read them. With maps alone one lane comes here; with a
-/// copied operand or scales all 128 threads do. Where they decode, DECODERS warpgroups take k-blocks in turn.
+/// copied operand or scales all 128 threads do. Where they decode or shift, DECODERS warpgroups take k-blocks in turn.
 template <class C, class Prologues, class Arguments>
 VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint8* memory, uint32 smem, [[maybe_unused]] int which) {
   using L = Layout<C>;
@@ -169,11 +169,11 @@ VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint8* m
     };
     if constexpr (L::A_COPIED && C::A_DECODED == 0) {
 #pragma unroll
-      for (int i = 0; i < C::A_COUNT; ++i) a_loader[i].begin(a_source(i, 0));
+      for (int i = 0; i < C::A_COUNT; ++i) a_loader[i].begin(a_source(i, turn));
     }
     if constexpr (L::B_COPIED && C::B_DECODED == 0) {
 #pragma unroll
-      for (int i = 0; i < C::B_COUNT; ++i) b_loader[i].begin(b_source(i, 0));
+      for (int i = 0; i < C::B_COUNT; ++i) b_loader[i].begin(b_source(i, turn));
     }
     if constexpr (C::HELD)
       bearer.begin(m, first + turn * L::BLOCK_K, first_block + turn, tile.a_batch, tile.a_batch * PrologueA::scale_step(0), p.m,
@@ -215,12 +215,12 @@ VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint8* m
         if constexpr (L::A_COPIED && C::A_DECODED == 0) {
 #pragma unroll
           for (int i = 0; i < C::A_COUNT; ++i)
-            a_loader[i].write(a + i * L::A_BYTES, a_source(i, k_block), a_source(i, k_block + 1), prologues.a);
+            a_loader[i].write(a + i * L::A_BYTES, a_source(i, k_block), a_source(i, k_block + C::DECODERS), prologues.a);
         }
         if constexpr (L::B_COPIED && C::B_DECODED == 0) {
 #pragma unroll
           for (int i = 0; i < C::B_COUNT; ++i)
-            b_loader[i].write(b + i * L::B_BYTES, b_source(i, k_block), b_source(i, k_block + 1), prologues.b);
+            b_loader[i].write(b + i * L::B_BYTES, b_source(i, k_block), b_source(i, k_block + C::DECODERS), prologues.b);
         }
         if constexpr (L::ANY_DECODED) {
           async_wait<C::SLOTS - 1>();
@@ -228,8 +228,8 @@ VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint8* m
           b_decoders.decode(b, slot, first_block + k_block, p.k - k);
           fetch(slot, k_block + C::SLOTS * C::DECODERS);
           slot = (slot + 1) % C::SLOTS;
-          turn += C::DECODERS;
         }
+        turn += C::DECODERS;
         if constexpr (C::SCALED) scales.write(a);
         if (L::ANY_COPIED || C::SCALED) fence_async_proxy();
         __syncwarp();

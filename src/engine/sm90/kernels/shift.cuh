@@ -35,11 +35,10 @@ class ShiftLoader {
 
  private:
   VG_DEVICE static int lane() { return static_cast<int>(threadIdx.x) % 32; }
+  VG_DEVICE static int thread() { return static_cast<int>(threadIdx.x) % 128; }  // of its warpgroup
   /// The line of a lane's piece number i of a group, and of its ninth load.
-  VG_DEVICE static int line_of(int group, int i) { return 16 * (group * DEEP + i) + static_cast<int>(threadIdx.x) / 8; }
-  VG_DEVICE static int ninth_of(int group) {
-    return 16 * (group * DEEP + lane() / 4) + static_cast<int>(threadIdx.x) / 32 * 4 + lane() % 4;
-  }
+  VG_DEVICE static int line_of(int group, int i) { return 16 * (group * DEEP + i) + thread() / 8; }
+  VG_DEVICE static int ninth_of(int group) { return 16 * (group * DEEP + lane() / 4) + thread() / 32 * 4 + lane() % 4; }
 
   /// Where a line lies in memory: its first element in the stage, and how far it reaches from there on both sides.
   struct Line {
