@@ -291,21 +291,24 @@ void fit_staging(KernelConfig& c) noexcept {
     return;
   }
   const int most = pingpong && !c.is_shallow ? (c.loads_tile ? std::min(4, chunks_of(c)) : 2) : chunks_of(c);
-  const auto fits = [&c](int chunks, int further) {
+  // Behind ping-pong what is copied beside D keeps memory busy, and a fourth stage is worth more than further chunks.
+  int enough = pingpong && (c.further_outputs > 0 || c.loads_tile) ? 4 : 3;
+  const auto fits = [&](int chunks, int further) {
     c.store_buffers = chunks;
     c.further_buffers = further;
     c.stages = stages_that_fit(c);
-    return c.stages >= 3;
+    return c.stages >= enough;
   };
   if (c.further_outputs == 0 && !c.loads_tile) {
     if (!fits(most, 0)) fits(2, 0);
     return;
   }
-  for (int further = c.further_outputs == 0 ? 0 : 2;; --further) {
-    for (int chunks = most; chunks >= 2; --chunks)
-      if (fits(chunks, further)) return;
-    if (further <= 1) break;
-  }
+  for (; enough >= 3; --enough)
+    for (int further = c.further_outputs == 0 ? 0 : enough > 3 && c.loads_tile ? 1 : 2;; --further) {
+      for (int chunks = most; chunks >= 2; --chunks)
+        if (fits(chunks, further)) return;
+      if (further <= 1) break;
+    }
   fits(2, c.further_outputs == 0 ? 0 : 1);
 }
 

@@ -125,7 +125,8 @@ double predict_seconds(const KernelConfig& c, const std::array<std::int64_t, 4>&
   const double instruction = std::max(c.block_n / 2.0, 16 + c.block_n / 4.0);
   const double promotion = c.scaled ? 3.0 : c.promoted ? 1.08 : 1.0;
   const double alone = c.consumers > 1 ? 1.0 : c.scaled ? 1.3 : 1.05;  // between its stages the tensor cores wait
-  const bool converts = c.a_stored != DataType::not_set || c.b_stored != DataType::not_set;
+  const auto is_int = [](DataType t) { return t == DataType::int8 || t == DataType::uint8; };
+  const bool converts = is_int(c.a_stored) || is_int(c.b_stored);  // by a prologue: nothing else makes 16-bit values of them
   const double decoded = block_k(c) * (c.a_count * c.block_m * (c.a_decoded != 0 && !c.held) +
                                        c.b_count * c.block_n * (c.b_decoded != 0 && !c.carried));
   const double shifted =
@@ -148,8 +149,8 @@ double predict_seconds(const KernelConfig& c, const std::array<std::int64_t, 4>&
   const double drain_cycles = of_value * values / (pingpong ? 2 : 1) + drain * values / (64 * 16) +
                               (c.split > 1 ? kJoinCycles + kJoinCyclesPerValue * values * c.gemms : 0);
   // Ping-pong: one consumer drains while the other multiplies, so a tile takes the longer of both; the last drain is seen.
-  // Of what a chain adds a tenth is seen all the same, and all of what is copied beside D.
-  const double part = c.loads_tile || c.further_outputs > 0 ? 1.0 : c.run_bytes > 0 ? 0.0 : c.quantisers > 0 ? 0.4 : 0.1;
+  // Of what a chain adds a tenth is seen all the same, and most of what is copied beside D.
+  const double part = c.loads_tile || c.further_outputs > 0 ? 0.7 : c.run_bytes > 0 ? 0.0 : c.quantisers > 0 ? 0.4 : 0.1;
   const double seen = part * drain * values / (64 * 16);
   const double cycles = pingpong ? waves * (std::max(tile_cycles, (tile_cycles + drain_cycles) / 2) + seen) + drain_cycles
                                  : waves * (tile_cycles + drain_cycles);

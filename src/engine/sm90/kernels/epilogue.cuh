@@ -30,7 +30,8 @@ class Drain {
   static constexpr bool LOADS_LATE = C::LOADS_TILE && RING < CHUNKS;  // some chunks of the operand wait for D's stores
   static constexpr int least(int a, int b) { return a < b ? a : b; }
   /// Chunks whose stores may still read their buffers when the next is filled.
-  static constexpr int BUSY = least(FURTHER == 0 ? RING : least(RING, C::FURTHER_BUFFERS), LOADS_LATE ? 2 : RING) - 1;
+  static constexpr int BUSY =
+      least(FURTHER == 0 ? RING : least(RING, C::FURTHER_BUFFERS), LOADS_LATE ? (RING > 2 ? 2 : 1) : RING) - 1;
 
  public:
   VG_DEVICE Drain(const Parameters& p, uint32 smem, int consumer)
