@@ -289,8 +289,10 @@ class Generator {
       end_chunk_ += "    if constexpr (FOLDED > 1) " + fmt::format(fmt::runtime(fold), "UNITS", "block, unit") + "\n";
       ending_.columns += fmt::format("    {}::store_columns({}, p, piece, {});\n", reducer, argument, rows);
     }
-    ending.arrive +=
-        fmt::format("      store_float({} + 16, {}::arrive({}, p, piece) ? 1.0f : 0.0f);\n", words, reducer, argument);
+    ending.arrive += fmt::format(
+        "      const bool last{0} = {1}::arrive({2}, p, piece);\n      store_float({3} + 16, last{0} ? 1.0f : 0.0f);\n"
+        "      any = any || last{0};\n",
+        j, reducer, argument, words);
     ending.finish +=
         fmt::format("    if (load_float({} + 16) != 0.0f) {}::finish({}, p, piece, {});\n", words, reducer, argument, words);
     clear_ += fmt::format("    {}::clear({}, p, t);\n", reducer, argument);
@@ -303,7 +305,9 @@ class Generator {
       if (arrive.empty()) return {};
       return fmt::format(
           "{}    consumer_sync(piece.consumer);\n{}    consumer_sync(piece.consumer);\n    if (threadIdx.x % 128 == 0) {{\n{}"
-          "      fence_gpu();\n{}      fence_gpu();\n    }}\n    consumer_sync(piece.consumer);\n{}",
+          "      fence_gpu();\n      bool any = false;\n{}      if (any) fence_gpu();  // others have nothing to acquire\n    "
+          "}}\n"
+          "    consumer_sync(piece.consumer);\n{}",
           fold, columns, partials, arrive, finish);
     }
   };
