@@ -13,7 +13,8 @@ namespace {
 using support::RopeGraph;
 using enum DataType;
 
-void beside_cpu(const RopeGraph& r, std::size_t plan_index) {
+/// `shift`: bytes by which tables and outputs begin later than any piece would.
+void beside_cpu(const RopeGraph& r, std::size_t plan_index, std::size_t shift = 0) {
   SCOPED_TRACE(::testing::Message() << r);
   const auto fill = [&](const OperandInfo& o, gpu_test::Bytes& bytes, std::mt19937& random) {
     if (o.name == "sa" || o.name == "sb") {
@@ -22,7 +23,9 @@ void beside_cpu(const RopeGraph& r, std::size_t plan_index) {
     }
     gpu_test::put_integers(o, bytes, random, o.name == "cos" || o.name == "sin" ? 9 : 3);
   };
-  gpu_test::expect_same_bytes(gpu_test::run_beside_cpu([&](Graph& g) { g = support::describe(r); }, plan_index, {.fill = fill}));
+  const auto shifted = [&](const OperandInfo& o) { return o.is_output || o.name == "cos" || o.name == "sin" ? shift : 0; };
+  gpu_test::expect_same_bytes(
+      gpu_test::run_beside_cpu([&](Graph& g) { g = support::describe(r); }, plan_index, {.fill = fill, .shift = shifted}));
 }
 
 TEST(Sm90Rope, GivesTheBitsOfTheCpuEngine) {
@@ -38,6 +41,15 @@ TEST(Sm90Rope, GivesTheBitsOfTheCpuEngine) {
     cases.push_back({.rows = 224, .heads = 4, .k = 96, .in = fp8_e4m3, .w_out_in = false});
   }
   gpu_test::each_on_device(cases.size(), [&](std::size_t i) { beside_cpu(cases[i], i / 7); });
+}
+
+TEST(Sm90Rope, ReadsAndWritesAtAnyAddress) {
+  VERGLAS_NEEDS_GPU();
+  const RopeGraph r{.rows = 160, .heads = 3, .k = 64}, odd{.rows = 77, .heads = 3, .k = 64, .rows_only = true};
+  gpu_test::each_on_device(8, [&](std::size_t i) {
+    beside_cpu(r, i, 2 + 2 * (i % 4));
+    beside_cpu(odd, i, i % 2 * 6);
+  });
 }
 
 }  // namespace

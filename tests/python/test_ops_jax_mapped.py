@@ -67,6 +67,14 @@ def test_the_projection_takes_e8m0_and_refuses_while_tracing():
         jax.grad(lambda x: rope(x, jnp.asarray(v), jnp.asarray(cos), jnp.asarray(sin))[0].astype(F32).sum())(jnp.asarray(y))
 
 
+def test_rope_of_other_heads_under_jit():
+    (x, w, cos, sin), _, _ = inputs(64, 32, 2, False)
+    want = ops.gemm_proj_rope_mxfp8_forward(x, w, cos, sin, head_dim=128)
+    got = jax.jit(lambda *given: rope(*given, head_dim=128))(*(jnp.asarray(t) for t in (x, w, cos, sin)))
+    same_bytes(got, want)
+    assert got[0].shape == (64, 3, 128) and got[3].shape == (2, 3, 128)
+
+
 @pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize("weights", [False, True])
 def test_vmap_of_the_projection(scaled, weights):

@@ -33,10 +33,19 @@ class RopeBlock {
     const char *const of_cos = line_of(cos), *const of_sin = line_of(sin);
     const int64 cos_step = here(16 * cos.row_stride), sin_step = here(16 * sin.row_stride);
     uint32 c[4][4], s[4][4];
+    // Lines 8 apart are aligned alike. One branch for all of them: behind one of its own each load would be waited for.
+    if (__all_sync(0xffffffffu, (reinterpret_cast<uint64>(of_cos) | reinterpret_cast<uint64>(of_sin)) % 16 == 0)) {
 #pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      load_line(of_cos + k * cos_step, 8 * k < rows_, c[k]);
-      load_line(of_sin + k * sin_step, 8 * k < rows_, s[k]);
+      for (int k = 0; k < 4; ++k) {
+        load_words(c[k][0], c[k][1], c[k][2], c[k][3], of_cos + k * cos_step, 8 * k < rows_);
+        load_words(s[k][0], s[k][1], s[k][2], s[k][3], of_sin + k * sin_step, 8 * k < rows_);
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < 16; ++i) {
+        c[i / 4][i % 4] = load_pair_of(of_cos + i / 4 * cos_step + 4 * (i % 4), 8 * (i / 4) < rows_);
+        s[i / 4][i % 4] = load_pair_of(of_sin + i / 4 * sin_step + 4 * (i % 4), 8 * (i / 4) < rows_);
+      }
     }
     const bool is_second = warp() % 2 != 0;
 #pragma unroll
@@ -132,39 +141,31 @@ class RopeBlock {
   VG_DEVICE const char* line_of(const Aux& table) const {
     return address_of(table, 2 * (batch_ * table.batch_stride + row_ * table.row_stride + 32 * (warp() % 2) + 8 * quad()));
   }
-  /// Eight columns. Lines 8 apart are aligned alike.
-  VG_DEVICE static void load_line(const char* from, bool in, uint32 (&words)[4]) {
-    if (reinterpret_cast<uint64>(from) % 16 == 0) {
-      load_words(words[0], words[1], words[2], words[3], from, in);
-      return;
-    }
-#pragma unroll 1
-    for (int i = 0; i < 4; ++i) {
-      const uint32 word = load_half(from + 4 * i, in) | load_half(from + 4 * i + 2, in) << 16;
-#pragma unroll
-      for (int j = 0; j < 4; ++j) words[j] = i == j ? word : words[j];
-    }
-  }
+  VG_DEVICE static uint32 load_pair_of(const char* from, bool in) { return load_half(from, in) | load_half(from + 2, in) << 16; }
 
   template <class Elements>
   VG_DEVICE void store(const Aux& data, const float (&factors)[4][8]) const {
     char* const to = address_of(data, batch_ * data.batch_stride + row_ * data.row_stride + col_ * data.col_stride);
     const int64 step = here(8 * data.row_stride);
-    const bool whole = data.col_stride == 1 && reinterpret_cast<uint64>(to) % 8 == 0;
+    uint32 words[4][2];
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       const float(&z)[8] = z_[k];
       const float(&f)[8] = factors[k];
-      const uint32 low = Elements::pack(z[0] * f[0], z[1] * f[1], z[2] * f[2], z[3] * f[3]);
-      const uint32 high = Elements::pack(z[4] * f[4], z[5] * f[5], z[6] * f[6], z[7] * f[7]);
-      char* const row = to + k * step;
-      if (8 * k >= rows_) continue;
-      if (whole) {
-        store_u64(row, low, high);
-        continue;
-      }
+      words[k][0] = Elements::pack(z[0] * f[0], z[1] * f[1], z[2] * f[2], z[3] * f[3]);
+      words[k][1] = Elements::pack(z[4] * f[4], z[5] * f[5], z[6] * f[6], z[7] * f[7]);
+    }
+    // Again one branch for all.
+    if (__all_sync(0xffffffffu, data.col_stride == 1 && reinterpret_cast<uint64>(to) % 8 == 0 && rows_ > 24)) {
+#pragma unroll
+      for (int k = 0; k < 4; ++k) store_u64(to + k * step, words[k][0], words[k][1]);
+      return;
+    }
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
 #pragma unroll 1
-      for (int e = 0; e < 8; ++e) store_u8(row + e * data.col_stride, (e < 4 ? low : high) >> 8 * (e % 4));
+      for (int e = 0; e < 8 && 8 * k < rows_; ++e)
+        store_u8(to + k * step + e * data.col_stride, (e < 4 ? words[k][0] : words[k][1]) >> 8 * (e % 4));
     }
   }
 };
