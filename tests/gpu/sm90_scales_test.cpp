@@ -162,6 +162,28 @@ TEST(Sm90Scales, GiveTheBitsOfTheCpuEngine) {
   gpu_test::each_on_device(cases.size(), [&](std::size_t i) { compare(cases[i], i); });
 }
 
+// Decoded to fp16: blocks of 16 and 32 with scales of e4m3, on either side, one product and two.
+TEST(Sm90Scales, Nvfp4BesideFp16GivesTheBitsOfTheCpuEngine) {
+  VERGLAS_NEEDS_GPU();
+  constexpr DataType kFp4 = DataType::fp4_e2m1, kFp16 = DataType::fp16, kFp32 = DataType::fp32;
+  std::vector<Case> cases;
+  const auto add = [&](Case c, std::int64_t block, bool interleaved) {
+    c.block = block, c.interleaved = interleaved, c.of_scales = DataType::fp8_e4m3, c.pad = interleaved ? 0 : 2;
+    cases.push_back(c);
+  };
+  for (const std::int64_t block : {16, 32})
+    for (const bool interleaved : {true, false}) {
+      add({1, 144, 272, 416, true, true, true, kFp16, kFp4, kFp32, false, true}, block, interleaved);
+      add({1, 144, 272, 416, false, true, true, kFp16, kFp4, kFp16, false, true}, block, interleaved);
+      add({3, 65, 131, 130, true, false, true, kFp4, kFp16, kFp32, true, false}, block, interleaved);
+      add({1, 16, 520, 1088, true, true, true, kFp16, kFp4, kFp32, false, true}, block, interleaved);
+      add({2, 140, 200, 320, true, true, true, kFp16, kFp4, kFp32, false, true, true}, block, interleaved);
+      add({1, 64, 64, 128, true, true, true, kFp4, kFp16, kFp32, true, false, false, true}, block, interleaved);
+    }
+  for (std::size_t i = 0; i < 6; ++i) add({1, 530, 1030, 640, true, true, true, kFp16, kFp4, kFp32, false, true}, 16, true);
+  gpu_test::each_on_device(cases.size(), [&](std::size_t i) { compare(cases[i], i); });
+}
+
 TEST(Sm90Scales, AInRegistersGivesTheBitsOfTheCpuEngine) {
   VERGLAS_NEEDS_GPU();
   constexpr DataType kFp4 = DataType::fp4_e2m1, kBf16 = DataType::bf16, kFp32 = DataType::fp32;

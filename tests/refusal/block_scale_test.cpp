@@ -245,17 +245,19 @@ REFUSES(sm90_block_scale) {
     s.between = between;
     return said_by_sm90(s.graph());
   };
-  const auto beside = [&](DataType other) {
+  const auto beside = [&](DataType other, DataType scale = DataType::fp8_e4m3) {
     Graph g;
     const Tensor a = g.tensor({.name = "a", .dim = {4, 64}, .stride = {64, 1}, .data_type = DataType::fp4_e2m1});
-    const Tensor s = g.tensor({.name = "s", .dim = {4, 4}, .stride = {4, 1}, .data_type = DataType::fp8_e4m3});
+    const Tensor s = g.tensor({.name = "s", .dim = {4, 4}, .stride = {4, 1}, .data_type = scale});
     const Tensor b = g.tensor({.name = "b", .dim = {64, 8}, .stride = {1, 64}, .data_type = other});
     g.matmul(g.block_scale_dequantize(a, s, {1, 16}), b).set_output(true).set_data_type(DataType::fp32);
     return said_by_sm90(g);
   };
   EXPECT_EQ(beside(DataType::bf16), "");
   EXPECT_EQ(beside(DataType::fp8_e4m3), "");
-  EXPECT_EQ(beside(DataType::fp16), "sm90.block_scale b 'b' is fp16 beside what is decoded to bf16");
+  EXPECT_EQ(beside(DataType::fp16), "");
+  // A scale of e8m0 may be more than fp16 holds.
+  EXPECT_EQ(beside(DataType::fp16, DataType::fp8_e8m0), "sm90.block_scale b 'b' is fp16 beside what is decoded to bf16");
   EXPECT_EQ(beside(DataType::fp32), "sm90.block_scale b 'b' is fp32 beside what is decoded to bf16");
   EXPECT_EQ(scaled(DataType::fp4_e2m1, DataType::fp32), "");
   const auto pair = [&](std::int64_t block, std::int64_t other) {
@@ -292,6 +294,7 @@ REFUSES(sm90_block_scale) {
   EXPECT_EQ(pair(16, 16), "");
   EXPECT_EQ(scaled(DataType::fp8_e4m3, DataType::fp16), "sm90.block_scale a 'a' is rounded to fp16 with its scales");
   EXPECT_EQ(scaled(DataType::fp8_e4m3, DataType::bf16), "");
+  EXPECT_EQ(scaled(DataType::fp4_e2m1, DataType::fp16), "sm90.block_scale a 'a' is rounded to fp16 with its scales");
   EXPECT_EQ(scaled(DataType::fp8_e4m3, DataType::fp32), "");
   EXPECT_EQ(said_by_sm90(Quantised().graph()), "");
   Quantised along_m;

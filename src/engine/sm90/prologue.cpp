@@ -128,6 +128,7 @@ std::string decoding_text(const FusionChain& c, int side, const char* name, Epil
   const MatrixInput& first = first_input(c, side);
   const DataType stored = stored_type(c, first);
   const chain::Role* role = first.scale_role < 0 ? nullptr : &c.roles[static_cast<std::size_t>(first.scale_role)];
+  const bool is_half = decoded_type(c) == DataType::fp16;
   const bool is_e8m0 = role != nullptr && c.operands[static_cast<std::size_t>(role->operand)].dtype == DataType::fp8_e8m0;
   std::string cases, steps;
   int i = 0;
@@ -143,11 +144,13 @@ std::string decoding_text(const FusionChain& c, int side, const char* name, Epil
       "    VG_DEVICE Aux scales(int i) const {{\n{5}      return {{}};\n    }}\n"
       "    VG_DEVICE static constexpr int scale_step(int i) {{\n{6}      return 0;\n    }}\n  }};\n",
       name,
-      stored == DataType::fp4_e2m1   ? "Fp4Pieces"
+      stored == DataType::fp4_e2m1   ? is_half ? "Fp4HalfPieces" : "Fp4Pieces"
       : stored == DataType::fp8_e4m3 ? "Fp8Pieces<true>"
                                      : "Fp8Pieces<false>",
-      is_e8m0 ? "E8m0Scale" : "E4m3Scale", role == nullptr ? 0 : role->block, role != nullptr && role->is_interleaved, cases,
-      steps);
+      is_e8m0   ? "E8m0Scale"
+      : is_half ? "E4m3HalfScale"
+                : "E4m3Scale",
+      role == nullptr ? 0 : role->block, role != nullptr && role->is_interleaved, cases, steps);
 }
 
 }  // namespace
@@ -237,8 +240,17 @@ bool may_be_cast(const FusionChain& c) noexcept {
   return lies_along_k(c, a) && goes_by_map(a, true) && goes_by_map(b, false);
 }
 
+DataType decoded_type(const FusionChain& c) noexcept {
+  // A code of fp4 times a scale of e4m3 has six bits between 2^-10 and 2688: in fp16 as in bf16 they are exact.
+  const bool fits = std::ranges::all_of(c.inputs, [&](const MatrixInput& in) {
+    return !is_narrow(c, in) || (stored_type(c, in) == DataType::fp4_e2m1 && type_of_scales(c, in) == DataType::fp8_e4m3);
+  });
+  const bool is_wanted =
+      std::ranges::any_of(c.inputs, [&](const MatrixInput& in) { return !is_narrow(c, in) && in.dtype == DataType::fp16; });
+  return fits && is_wanted ? DataType::fp16 : DataType::bf16;
+}
 DataType multiplied_type(const FusionChain& c, const MatrixInput& in) noexcept {
-  if (is_decoded_narrow(c, in)) return DataType::bf16;
+  if (is_decoded_narrow(c, in)) return decoded_type(c);
   return in.scale_role >= 0 ? stored_type(c, in) : in.dtype;
 }
 
@@ -248,11 +260,13 @@ std::optional<Decline> fault_of_scales(const FusionChain& c) {
   };
   if (!has_scales(c)) return std::nullopt;
   for (const MatrixInput& in : c.inputs) {
-    if (in.scale_role >= 0 && in.dtype == DataType::fp16) return fault(in.role, " is rounded to fp16 with its scales");
+    const bool is_nvfp4 = stored_type(c, in) == DataType::fp4_e2m1 && type_of_scales(c, in) == DataType::fp8_e4m3;
+    if (in.scale_role >= 0 && in.dtype == DataType::fp16 && !is_nvfp4)
+      return fault(in.role, " is rounded to fp16 with its scales");
     if (scales_sums(c)) continue;
     if (c.grouping.mode == MoeMode::gather && role_of(c, in).kind == chain::RoleKind::a && is_decoded_narrow(c, in))
       return fault(in.role, " is decoded, and its rows are gathered");
-    if (multiplied_type(c, in) != DataType::bf16)
+    if (multiplied_type(c, in) != decoded_type(c))
       return fault(in.role, " is " + std::string(name_of(in.dtype)) + " beside what is decoded to bf16");
     // Matrices of a side are decoded by one way.
     const MatrixInput& first = first_input(c, role_of(c, in).kind == chain::RoleKind::a ? 0 : 1);

@@ -16,6 +16,8 @@ DataType stored_type(const chain::FusionChain& chain, const chain::MatrixInput& 
 /// The type that the tensor cores read. Of a product with scales of blocks: fp8 as it is stored, where they multiply sums, else
 /// bf16.
 DataType multiplied_type(const chain::FusionChain& chain, const chain::MatrixInput& input) noexcept;
+/// What narrow matrices become on their way: bf16, or fp16 where that stands beside and holds them.
+DataType decoded_type(const chain::FusionChain& chain) noexcept;
 bool has_scales(const chain::FusionChain& chain) noexcept;
 /// True for fp8 on both sides with MX scales: the sum of each block is multiplied by them.
 bool scales_sums(const chain::FusionChain& chain) noexcept;

@@ -37,6 +37,20 @@ struct Fp4Pieces {
     }
   }
 };
+/// The same as fp16, beside what is.
+struct Fp4HalfPieces {
+  static constexpr int ELEMENTS = 32;
+  VG_DEVICE static void decode(const Piece<16>& piece, int chunk, uint32 (&out)[4]) {
+    const uint32 w = piece.v[chunk], even = w & 0x0f0f0f0fu, odd = w >> 4 & 0x0f0f0f0fu;
+    constexpr uint32 SELECT[4] = {0xc480, 0xd591, 0xe6a2, 0xf7b3};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const uint32 n = permute_bytes(even, odd, SELECT[i]);
+      // The sign, and exponent and mantissa of an fp16 times 2^-14, subnormals among them.
+      out[i] = multiply_fp16((n << 12 & 0x80008000u) | (n << 9 & 0x0e000e00u), 0x74007400u);
+    }
+  }
+};
 template <bool IS_E4M3>
 struct Fp8Pieces {
   static constexpr int ELEMENTS = 16;
@@ -53,6 +67,7 @@ struct Fp8Pieces {
 /// The scale of a block as a bf16, twice. With `at_once`, one multiplication of what Fp4Pieces has as `tiny` gives the element
 /// times its scale, exactly, but for 2^SHORT, which is left for the sums; where no bit of LARGE is set in the scale.
 struct E8m0Scale {
+  VG_DEVICE static uint32 multiply(uint32 a, uint32 b) { return multiply_bf16(a, b); }
   static constexpr int SHORT = 0;
   static constexpr uint32 LARGE = 0x80;                                                // 2 and more, and NaN
   VG_DEVICE static uint32 at_once(uint32 b) { return b * 0x00800080u + 0x3f003f00u; }  // 2^(b - 127) 2^126
@@ -67,7 +82,12 @@ struct E8m0Scale {
     high = twice(bytes >> 8 & 0xffu);
   }
 };
+struct E4m3HalfScale {  // as an fp16
+  VG_DEVICE static uint32 multiply(uint32 a, uint32 b) { return multiply_fp16(a, b); }
+  VG_DEVICE static uint32 twice(uint32 b) { return halves_of_e4m3((b & 0x7fu) * 0x101u); }
+};
 struct E4m3Scale {  // its sign has no meaning
+  VG_DEVICE static uint32 multiply(uint32 a, uint32 b) { return multiply_bf16(a, b); }
   VG_DEVICE static uint32 twice(uint32 b) {
     const float f = e4m3_to_float(b & 0x7fu);
     return pack_bf16(f, f);
@@ -333,7 +353,7 @@ class Decoder {
                                                        : part / (Way::BLOCK / Pieces::ELEMENTS));
             const uint32 twice = Way::Scale::twice(scales.v >> 8 * scale & 0xffu);
 #pragma unroll
-            for (uint32& pair : out) pair = multiply_bf16(pair, twice);
+            for (uint32& pair : out) pair = Way::Scale::multiply(pair, twice);
           }
           const int column = part * CHUNKS + chunk;
           store_shared(stage + static_cast<uint32>(line * 128 + (column ^ line % 8) * 16),

@@ -354,6 +354,11 @@ VG_DEVICE uint32 subtract_fp16(uint32 a, uint32 b) {
   asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
   return r;
 }
+VG_DEVICE uint32 multiply_fp16(uint32 a, uint32 b) {
+  uint32 r;
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+  return r;
+}
 /// Nearest even, saturating; NaN is 0.
 VG_DEVICE int nearest_int(float f) {
   int i;

@@ -39,12 +39,24 @@ float element_value(const BytePieces&, uint8 byte, int64) { return static_cast<f
 float element_value(const Fp4Pieces&, uint8 byte, int64 at) {
   return verglas::numeric::e2m1_to_float(static_cast<uint8>(at % 2 == 0 ? byte & 15 : byte >> 4));
 }
+float element_value(const Fp4HalfPieces&, uint8 byte, int64 at) { return element_value(Fp4Pieces(), byte, at); }
 float element_value(const Fp8Pieces<true>&, uint8 byte, int64) { return verglas::numeric::e4m3_to_float(byte); }
 float element_value(const Fp8Pieces<false>&, uint8 byte, int64) { return verglas::numeric::e5m2_to_float(byte); }
 float scale_value(const E8m0Scale&, uint8 byte) { return verglas::numeric::e8m0_to_float(byte); }
 float scale_value(const E4m3Scale&, uint8 byte) { return std::fabs(verglas::numeric::e4m3_to_float(byte)); }
+float scale_value(const E4m3HalfScale&, uint8 byte) { return scale_value(E4m3Scale(), byte); }
 
-uint16 canonical(uint16 bits) { return (bits & 0x7fff) > 0x7f80 ? 0x7fff : bits; }
+/// What a stage has of a number, NaN with all bits.
+template <class Pieces>
+constexpr bool IS_HALF = std::is_same_v<Pieces, Fp4HalfPieces>;
+template <class Pieces>
+uint16 rounded(float x) {
+  return IS_HALF<Pieces> ? verglas::numeric::float_to_fp16(x) : verglas::numeric::float_to_bf16(x);
+}
+template <class Pieces>
+uint16 canonical(uint16 bits) {
+  return (bits & 0x7fff) > (IS_HALF<Pieces> ? 0x7c00 : 0x7f80) ? 0x7fff : bits;
+}
 
 /// Scales of a matrix, padding poisoned with NaN.
 struct Scales {
@@ -117,10 +129,10 @@ int wrong_elements(bool wide, int64 step) {
                                 scales.memory[static_cast<std::size_t>(scales.at(batch, row, k / std::max(1, W::BLOCK)))]);
           is_judged = in || !std::isnan(scale);  // a block that is NaN is NaN to its end
           const float x = in ? element_value(P(), base[at / UNIT], at) : 0.0F;
-          want = in ? verglas::numeric::float_to_bf16(x * scale) : uint16{0};
+          want = in ? rounded<P>(x * scale) : uint16{0};
         }
         std::memcpy(&got, shared.data() + line * 128 + ((e / 8 ^ line % 8) * 16) + e % 8 * 2, 2);
-        wrong += is_judged && canonical(got) != canonical(want) ? 1 : 0;
+        wrong += is_judged && canonical<P>(got) != canonical<P>(want) ? 1 : 0;
       }
     for (std::size_t i = LINES * 128; i < 4096 * 8; ++i) wrong += shared[i] != static_cast<char>(0xEE) ? 1 : 0;
   }
@@ -144,6 +156,8 @@ TEST(HostDecoder, DecodesFp4) {
   expect_right<Way<Fp4Pieces, E4m3Scale, 16, true>>();
   expect_right<Way<Fp4Pieces, E4m3Scale, 16, false>>();
   expect_right<Way<Fp4Pieces, E4m3Scale, 32, true>>();
+  expect_right<Way<Fp4HalfPieces, E4m3HalfScale, 16, true>>();
+  expect_right<Way<Fp4HalfPieces, E4m3HalfScale, 32, false>>();
   expect_right<Way<Fp4Pieces, E8m0Scale, 32, true>>();
   expect_right<Way<Fp4Pieces, E8m0Scale, 32, false>>();
 }
