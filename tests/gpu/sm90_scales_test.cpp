@@ -22,6 +22,8 @@ struct Case {
   std::int64_t block = 32, pad = 16;
   bool extreme = false;                    ///< of e8m0: scales of a from the smallest on, those of b up to nearly the largest
   DataType of_scales = DataType::not_set;  ///< where it is another than the block's usual one
+  std::int64_t quantised = 0;              ///< blocks of the output: 16 to NVFP4, 32 to MXFP8
+  bool along_m = false;                    ///< and theirs, else along N
   DataType scale() const {
     return of_scales != DataType::not_set ? of_scales : block == 16 ? DataType::fp8_e4m3 : DataType::fp8_e8m0;
   }
@@ -65,7 +67,16 @@ void describe(Graph& g, const Case& c) {
     const Tensor other = scaled(matrix("b2", false, c.b_k_major, c.b), "sb2", false);
     d = g.add(d, g.matmul(a, other));
   }
-  g.pointwise(PointwiseMode::identity, {d}).set_output(true).set_data_type(DataType::fp32);
+  if (c.quantised == 0) {
+    g.pointwise(PointwiseMode::identity, {d}).set_output(true).set_data_type(DataType::fp32);
+    return;
+  }
+  auto [y, s] = g.block_scale_quantize(d.set_data_type(DataType::fp32), c.quantised, {}, {}, c.along_m);
+  const std::int64_t rows = ceil_div(c.along_m ? c.n : c.m, 128) * 128;
+  const std::int64_t columns = ceil_div((c.along_m ? c.m : c.n) / c.quantised, 4) * 4;
+  y.set_data_type(c.quantised == 16 ? DataType::fp4_e2m1 : DataType::fp8_e4m3).set_output(true);
+  s.set_data_type(c.quantised == 16 ? DataType::fp8_e4m3 : DataType::fp8_e8m0).set_output(true);
+  s.set_dim({c.l, rows, columns}).set_stride({rows * columns, columns, 1}).set_reordering_type(TensorReordering::f8_128x4);
 }
 
 /// Small numbers; padding of atoms, behind rows of plain scales, and gaps of matrices are `poison`.
@@ -90,6 +101,7 @@ void compare(const Case& c, std::size_t plan_index, bool held = false) {
   gpu_test::Operands operands = operands_of(c, 0xFF);
   if (held) operands.knob = "A_IN_REGISTERS";
   const auto run = gpu_test::run_beside_cpu([&](Graph& g) { describe(g, c); }, plan_index, operands);
+  if (c.quantised != 0) return gpu_test::expect_same_bytes(run);
   ASSERT_EQ(run.outputs.size(), 1U);
   const auto floats = [](const gpu_test::Bytes& bytes) {
     std::vector<float> all(bytes.size() / sizeof(float));
@@ -182,6 +194,21 @@ TEST(Sm90Scales, Nvfp4BesideFp16GivesTheBitsOfTheCpuEngine) {
     }
   for (std::size_t i = 0; i < 6; ++i) add({1, 530, 1030, 640, true, true, true, kFp16, kFp4, kFp32, false, true}, 16, true);
   gpu_test::each_on_device(cases.size(), [&](std::size_t i) { compare(cases[i], i); });
+}
+
+// On every plan, A in registers among them.
+TEST(Sm90Scales, Nvfp4ThatIsQuantisedGivesTheBitsOfTheCpuEngine) {
+  VERGLAS_NEEDS_GPU();
+  constexpr DataType kFp4 = DataType::fp4_e2m1, kFp32 = DataType::fp32;
+  std::vector<Case> cases;
+  for (const std::int64_t quantised : {16, 32})
+    for (const bool along_m : {false, true})
+      for (int plan = 0; plan < 4; ++plan) {
+        Case c{1, 544, 1056, 640, true, true, true, kFp4, kFp4, kFp32};
+        c.block = 16, c.pad = 0, c.quantised = quantised, c.along_m = along_m;
+        cases.push_back(c);
+      }
+  gpu_test::each_on_device(cases.size(), [&](std::size_t i) { compare(cases[i], i % 4 / 2 * 2, i % 2 == 0); });
 }
 
 TEST(Sm90Scales, AInRegistersGivesTheBitsOfTheCpuEngine) {

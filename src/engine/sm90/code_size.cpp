@@ -48,12 +48,13 @@ constexpr double kKernel = 435, kDrain = 4.4, kDrainOfWords = 4, kWordsAlongM = 
 /// Of an output beside D: staged, or stored by threads; and of one of bytes.
 constexpr double kOutput = 5, kOutputByThreads = 20, kOutputOfBytes = 8;
 /// Of a side that is decoded, and of each 128 pieces of a stage; and of sums that are scaled, with each 64 columns.
-constexpr double kDecoder = 250, kDecodedPieces = 225, kScaled = 60, kScaledColumns = 260;
+constexpr double kDecoder = 250, kDecodedPieces = 225, kHeldLess = 750, kScaled = 60, kScaledColumns = 260;
 
 double decoding_of(const KernelConfig& k) {
   double all = 0;
   for (const auto& [pieces, lines, count] : {std::array{k.a_decoded, k.block_m, k.a_count}, {k.b_decoded, k.block_n, k.b_count}})
     if (pieces != 0) all += count * (kDecoder + kDecodedPieces * ((pieces * lines + 127) / 128));
+  if (k.held) all -= kHeldLess * row_blocks(k) / 2;  // what consumers decode
   return all + (k.scaled ? kScaled + kScaledColumns * k.block_n / 64 : 0);
 }
 

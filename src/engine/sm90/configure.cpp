@@ -242,7 +242,8 @@ std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) 
       if (k.scaled && k.gathers && results_of(k) > 64) continue;
       // Their registers leave none for these.
       if (k.held && k.rotates) continue;
-      if (k.held && results_of(k) > 32 && (!c.reductions.empty() || k.quantisers > 0 || by_threads)) continue;
+      const bool quantises_much = k.quantisers > 1 || (k.quantisers == 1 && !c.steps.empty());
+      if (k.held && results_of(k) > 32 && (!c.reductions.empty() || quantises_much || by_threads)) continue;
       if (k.slots != 0 && s.pingpong && std::ranges::any_of(c.quantised, &chain::Quantise::along_m)) continue;
       // ptxas serialises these products.
       if (k.split > 1 && k.gemms > 1 && k.slots != 0) continue;
