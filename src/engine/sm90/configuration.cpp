@@ -56,12 +56,13 @@ std::string epilogue_suffix(const KernelConfig& c) {
 
 std::string group_suffix(const KernelConfig& c) {
   if (c.groups == 0) return {};
-  return fmt::format("_g{}{}{}{}{}{}{}{}", c.groups,
+  return fmt::format("_g{}{}{}{}{}{}{}{}{}", c.groups,
                      c.gathers    ? "g"
                      : c.scatters ? "s"
                                   : "",
                      c.depth_groups ? "k" : "", c.accumulates ? "a" : "", c.wide_offsets ? "w" : "",
-                     c.offsets_are_ends ? "e" : "", c.zero_fill ? "z" : "", c.by_address ? "t" : "");
+                     c.offsets_are_ends ? "e" : "", c.zero_fill ? "z" : "", c.by_address ? "t" : "", c.claims ? "c" : "") +
+         (c.tail_rows != 0 ? std::to_string(c.tail_rows) : "");
 }
 
 }  // namespace
@@ -126,7 +127,8 @@ int landing_bytes(const KernelConfig& c) noexcept { return (c.split - 1) * c.con
 int group_bytes(const KernelConfig& c) noexcept {
   if (c.groups == 0) return 0;
   const int places = c.gathers || c.scatters ? c.consumers * (64 * row_blocks(c) + 4) : 0;
-  return 4 * (2 * (c.groups + 1) + threads_of(c) / 32 + places + (c.gathers ? c.block_m : 0));
+  const int queue = c.claims ? 2 * (16 + 4 * 5) : 0, cursors = c.claims ? 6 : 0;  // layout.cuh
+  return queue + 4 * (2 * (c.groups + 1) + threads_of(c) / 32 + cursors + places + (c.gathers ? c.block_m : 0));
 }
 int map_bytes(const KernelConfig& c) noexcept {
   return c.by_address && c.b_path == Path::tma ? (c.stages + 2) * c.b_count * 128 : 0;

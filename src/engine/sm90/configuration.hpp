@@ -73,6 +73,8 @@ struct KernelConfig {
   bool by_address = false;                 ///< each B lies where a table in memory says
   bool is_shallow = false;                 ///< parts of K are short by the description: room goes to staging and not to stages
   bool wide_offsets = false, offsets_are_ends = false, zero_fill = false;  ///< of groups: int64; rows behind each; unowned rows
+  int tail_rows = 0;          ///< of A, of a box at the end of a group; 0: blocks of 64 there too
+  bool claims = false;        ///< blocks take tiles of groups one after the other as they become free
   bool programmatic = false;  ///< waits for the previous kernel inside ours: needs the launch attribute of the same name
 
   friend bool operator==(const KernelConfig&, const KernelConfig&) = default;

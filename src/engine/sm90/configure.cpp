@@ -45,9 +45,11 @@ constexpr std::array kSplitShapes = {Shape{128, 64, 2, false, 2}, Shape{64, 64, 
 constexpr Shape kOneWaveShape{128, 64, 2, false};
 /// Up to so many rows, or columns, D is narrow: that side becomes the columns of the kernel, since its rows come in blocks of 64.
 constexpr std::int64_t kNarrow = 32;
-
 /// The same beside fp4 that consumers decode, as long as few rows are.
 constexpr std::int64_t kFewRows = 64;
+
+/// Rows of A of a box at the end of a group.
+constexpr int kTailRows = 16;
 
 /// Where operands are decoded, or shifted, by two warpgroups.
 constexpr Shape kDecodedShape = {128, 192, 2, false};
@@ -196,6 +198,8 @@ KernelConfig configuration_of(const chain::FusionChain& chain, const Knobs& knob
     k.is_shallow = k.depth_groups && c.declared[3] <= kShallow * c.grouping.groups;
   }
   fit_operands(k, problem_of(roles, declared_views(c).data(), input_bytes(k), bytes_of(k.output)));
+  const bool of_rows = k.groups > 0 && !k.depth_groups;
+  k.tail_rows = of_rows && k.a_path == Path::tma && k.a_count == 1 && !k.scaled ? kTailRows : 0;
   // More warps decode faster, and leave fewer registers: for instructions of at most 192 columns. Only what decodes takes turns.
   const bool decodes = k.a_decoded != 0 || k.b_decoded != 0;
   const bool loads = (k.a_path != Path::tma && k.a_decoded == 0) || (k.b_path != Path::tma && k.b_decoded == 0);
@@ -205,6 +209,7 @@ KernelConfig configuration_of(const chain::FusionChain& chain, const Knobs& knob
     k.producers = k.consumers == 1 && results_of(k) <= 88 ? 3 : results_of(k) <= 128 ? 2 : 1;
   else if (!decodes && shifts(k) && k.groups == 0 && !k.scaled && k.block_n <= 192)
     k.producers = k.consumers == 1 && results_of(k) <= 64 ? 3 : results_of(k) <= 96 ? 2 : 1;
+  k.claims = of_rows && k.producers == 1 && !k.by_address && !k.scaled && !decodes;
   k.vectors = k.run_bytes > 0 ? 0 : vectors_of(c);
   const StagedRoles staged = staged_roles(c);
   k.loads_tile = staged.tile.role >= 0;

@@ -73,7 +73,7 @@ class Sm90Launcher final : public recipe::Launcher {
       const cuda::CurrentContext here(driver_, context_.handle());
       faults_ = std::make_unique<cuda::HostWords>(driver_, context_.handle());
     }
-    if (!epilogue_.reductions.empty() || map_bytes(config_) > 0)
+    if (!epilogue_.reductions.empty() || map_bytes(config_) > 0 || config_.claims)
       scratch_ = std::make_unique<ScratchPool>(driver_, context_.handle());
     for (int i = 0; i < roles_.a_count; ++i) loaded_[loaded_count_++] = roles_.a[static_cast<std::size_t>(i)];
     for (int i = 0; i < roles_.b_count; ++i) loaded_[loaded_count_++] = roles_.b[static_cast<std::size_t>(i)];
@@ -93,6 +93,7 @@ class Sm90Launcher final : public recipe::Launcher {
       if (used) moving_[moving_count_++] = {static_cast<std::uint16_t>(offset), static_cast<std::uint16_t>(loaded)};
     };
     for (int i = 0; i < roles_.a_count; ++i) moves(config_.a_path == Path::tma, static_cast<std::size_t>(i) * kMap, i);
+    moves(config_.tail_rows != 0, kMap, 0);
     for (int i = 0; i < roles_.b_count; ++i)
       moves(config_.b_path == Path::tma && !config_.by_address, static_cast<std::size_t>(2 + i) * kMap, roles_.a_count + i);
     const int d = roles_.a_count + roles_.b_count;
@@ -244,6 +245,7 @@ class Sm90Launcher final : public recipe::Launcher {
     };
     for (std::size_t i = 0; config_.a_path == Path::tma && i < static_cast<std::size_t>(roles_.a_count); ++i)
       put(block.a[i], map_of_a(config_, p, i));
+    if (config_.tail_rows != 0) put(block.a[1], map_of_tail(config_, p));
     for (std::size_t i = 0; config_.b_path == Path::tma && i < static_cast<std::size_t>(roles_.b_count); ++i)
       put(block.b[i], map_of_b(config_, p, i));
     cuda::CUtensorMap* const maps[] = {&block.d, &block.d_half, &block.d_quarter};
@@ -335,6 +337,7 @@ class Sm90Launcher final : public recipe::Launcher {
     if (scratch_)
       if (const cuda::CUresult code = scratch_->find(launch.hStream, need, scratch); code != cuda::CUDA_SUCCESS) return code;
     if (config_.by_address) block_in(memory).maps = scratch.partials;
+    if (config_.claims) block_in(memory).claimed = scratch.counters;
     if (has_arguments)
       write_addresses(epilogue_, chain_, b, need, scratch, memory + kEpilogueOffset);
     else

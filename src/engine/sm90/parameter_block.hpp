@@ -42,7 +42,8 @@ struct ViewBlock {
 ///     1024     32  view of D                                1156     4  stage_bytes: that maps bring into a stage
 ///     1160    24  of groups: offsets, their stride, faults   1184    20  groups, experts, tiles_n, tokens, top_k
 ///     1208    32  indices and slots, their strides          1240     8  maps of weights by address
-///     1248     4  bytes of 64 rows of A                     1280        epilogue arguments
+///     1248     8  bytes of 64 rows of A, of a tail's box    1256     8  counter of tiles that are taken
+///                                                           1280        epilogue arguments
 struct alignas(64) ParameterBlock {
   cuda::CUtensorMap a[2]{}, b[2]{}, d{}, d_half{}, d_quarter{};
   ViewBlock a_view[2], b_view[2], d_view;
@@ -62,8 +63,9 @@ struct alignas(64) ParameterBlock {
   std::uint64_t indices = 0, slots = 0;
   std::int64_t index_stride = 0, slot_stride = 0;
   std::uint64_t maps = 0;
-  std::int32_t row_block_bytes = 0;
-  std::int32_t unused[7] = {};
+  std::int32_t row_block_bytes = 0, tail_bytes = 0;
+  std::uint64_t claimed = 0;
+  std::int32_t unused[4] = {};
 };
 inline constexpr std::size_t kEpilogueOffset = 1280;
 
@@ -74,6 +76,7 @@ static_assert(offsetof(ParameterBlock, m) == 1056 && offsetof(ParameterBlock, k_
 static_assert(offsetof(ParameterBlock, tiles) == 1096 && offsetof(ParameterBlock, tiles_of_batch) == 1104);
 static_assert(offsetof(ParameterBlock, offsets) == 1160 && offsetof(ParameterBlock, groups) == 1184);
 static_assert(offsetof(ParameterBlock, indices) == 1208 && offsetof(ParameterBlock, maps) == 1240);
+static_assert(offsetof(ParameterBlock, claimed) == 1256);
 static_assert(sizeof(ParameterBlock) == kEpilogueOffset && alignof(ParameterBlock) == 64);
 
 }  // namespace verglas::sm90

@@ -25,6 +25,7 @@ ScratchNeed scratch_need(const KernelConfig& c, std::span<const chain::Reduction
       (ceil_div(extent(Symbol::m), c.block_m) + static_cast<std::uint64_t>(more)) * static_cast<std::uint64_t>(shares),
       ceil_div(extent(Symbol::n), c.block_n)};
   ScratchNeed need;
+  need.counters = c.claims ? kAlignment : 0;
   need.partials = static_cast<std::uint64_t>(blocks) * static_cast<std::uint64_t>(map_bytes(c));
   for (std::size_t j = 0; j < reductions.size(); ++j) {
     const chain::Reduction& r = reductions[j];

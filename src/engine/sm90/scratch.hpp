@@ -19,7 +19,8 @@ struct ScratchNeed {
   std::array<Part, kMaxReductions> reduction{};
   std::uint64_t partials = 0, counters = 0;
 };
-/// `live`: extents by Symbol. At most kMaxReductions. What is partial begins with the maps that `blocks` make for themselves.
+/// `live`: extents by Symbol. At most kMaxReductions. What is partial begins with the maps that `blocks` make for themselves,
+/// counters with that of the tiles which are taken.
 ScratchNeed scratch_need(const KernelConfig& config, std::span<const chain::Reduction> reductions, const std::int64_t* live,
                          int blocks) noexcept;
 

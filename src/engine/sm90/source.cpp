@@ -84,6 +84,8 @@ std::string constants_text(const KernelConfig& c) {
   add("bool", "OFFSETS_END", c.offsets_are_ends);
   add("bool", "ZERO_FILL", c.zero_fill);
   add("bool", "B_BY_ADDRESS", c.by_address);
+  add("int", "TAIL_ROWS", c.tail_rows);
+  add("bool", "CLAIMS", c.claims);
   add("int", "PRODUCER_REGISTERS", producer_registers(c));
   add("int", "CARRIER_REGISTERS", carrier_registers(c));
   add("int", "CONSUMER_REGISTERS", consumer_registers(c));

@@ -50,8 +50,9 @@ std::int64_t rows_in_a_stage(Major major, int block_rows, std::int64_t rows) {
   return major == Major::k ? std::min<std::int64_t>(block_rows, rows) : (block_rows + 63) / 64 * 64;
 }
 
-/// Where tiles end early a box for each row block of 64.
-int rows_of_box_of_a(const KernelConfig& c) { return ends_early(c) ? 64 : c.block_m; }
+/// Rows of groups go by boxes of a block of 64.
+bool has_blocks(const KernelConfig& c) { return c.groups > 0 && !c.depth_groups && c.a_path == Path::tma; }
+int rows_of_box_of_a(const KernelConfig& c) { return has_blocks(c) ? 64 : c.block_m; }
 
 /// A and B alike: rows are m or n, columns are k.
 MapRequest map_of_input(const KernelConfig& c, const Matrix& x, Major major, int block_rows, std::int64_t rows, std::int64_t k,
@@ -240,6 +241,9 @@ MapRequest map_of_a(const KernelConfig& c, const Problem& p, std::size_t which) 
                    cuda::CU_TENSOR_MAP_SWIZZLE_128B);
   return map_of_input(c, p.a[which], c.a_major, rows_of_box_of_a(c), p.m, p.k, p.batches);
 }
+MapRequest map_of_tail(const KernelConfig& c, const Problem& p) {
+  return map_of_input(c, p.a[0], c.a_major, c.tail_rows, p.m, p.k, p.batches);
+}
 MapRequest map_of_b(const KernelConfig& c, const Problem& p, std::size_t which) {
   return map_of_input(c, p.b[which], c.b_major, c.block_n, p.n, p.k, p.batches_of_b());
 }
@@ -289,8 +293,9 @@ ParameterBlock make_block(const KernelConfig& c, const Problem& p, int group, bo
   if (p.k == 0) b.k_first = 1 << 30;
   const std::int64_t a_rows = c.a_path == Path::tma ? c.a_count * rows_in_a_stage(c.a_major, rows_of_box_of_a(c), p.m) : 0;
   const std::int64_t b_rows = c.b_path == Path::tma ? c.b_count * rows_in_a_stage(c.b_major, c.block_n, p.n) : 0;
-  b.stage_bytes = static_cast<std::int32_t>((ends_early(c) ? 0 : a_rows) * line_bytes_of_a(c) + b_rows * kLineBytes);
-  b.row_block_bytes = static_cast<std::int32_t>(ends_early(c) ? a_rows * kLineBytes : 0);
+  b.stage_bytes = static_cast<std::int32_t>((has_blocks(c) ? 0 : a_rows) * line_bytes_of_a(c) + b_rows * kLineBytes);
+  b.row_block_bytes = static_cast<std::int32_t>(has_blocks(c) ? a_rows * kLineBytes : 0);
+  b.tail_bytes = static_cast<std::int32_t>(std::min<std::int64_t>(c.tail_rows, p.m) * kLineBytes);
   b.swap_raster = swap_raster ? 1 : 0;
   const auto tiles_m = static_cast<std::uint32_t>(ceil_div(p.m, c.block_m)),
              tiles_n = static_cast<std::uint32_t>(ceil_div(p.n, c.block_n));

@@ -59,6 +59,7 @@ OutputFit fit_output(const Matrix& x, std::int64_t m, std::int64_t n, std::int64
 void fit_operands(KernelConfig& config, const Problem& problem);
 
 MapRequest map_of_a(const KernelConfig& config, const Problem& problem, std::size_t which = 0);
+MapRequest map_of_tail(const KernelConfig& config, const Problem& problem);  ///< of A where a group ends
 MapRequest map_of_b(const KernelConfig& config, const Problem& problem, std::size_t which = 0);
 /// D, or what is staged like it: boxes of 64 rows by `width` = 128, 64 or 32 bytes of columns, as staging.cuh lays them out. An
 /// output ends at its last whole 16 bytes along a line, since the copy engine clips a store at those and not at elements.

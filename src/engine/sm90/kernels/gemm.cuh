@@ -32,6 +32,7 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
       barrier_init(L::empty(smem, s), L::EMPTY_ARRIVALS);
     }
     for (int c = 0; c < 2; ++c) barrier_init(L::order(smem, c), 4);
+    if constexpr (C::CLAIMS) Turns<C>::init(smem);
     for (int i = 0; i < L::LOADED_BARRIERS; ++i) barrier_init(smem + L::LOADED + 8 * i, 1);
     for (int c = 0; c < (C::SPLIT > 1 ? C::CONSUMERS : 0); ++c) {
       barrier_init(L::landed(smem, c), 1);
@@ -77,20 +78,18 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
   if (C::PROGRAMMATIC) wait_for_previous_kernel();
   Tiles<C> tiles(p, memory);
   if constexpr (C::ZERO_FILL) tiles.fill_unowned();
-  const uint32 step = gridDim.x / C::SPLIT, count = tiles.count();
-  uint32 t = blockIdx.x / C::SPLIT;
-  uint32 turn = 0;
+  const uint32 count = tiles.count();
+  Turns<C> turns(p, tiles, memory, smem);
   if constexpr (C::PINGPONG) {
     // Consumer 0 has the first turn; the second starts at the block's second tile.
     if (consumer == 1) {
       if (threadIdx.x % 32 == 0) barrier_arrive(L::order(smem, 0));
-      t += step;
       ring.skip(tiles.k_blocks_of(blockIdx.x / C::SPLIT));
     }
   }
   epilogue.start({.consumer = consumer, .scratch = smem + L::SCRATCH + consumer * L::SCRATCH_BYTES});
-  for (; t < count; t += step * (C::PINGPONG ? 2 : 1)) {
-    const Tile tile = tiles.at(t);
+  for (turns.begin(consumer); turns.more(); turns.next()) {
+    const Tile tile = turns.tile();
     const int share = C::PINGPONG ? 0 : consumer, first_row_block = share * L::M_BLOCKS;
     const TilePiece piece{tile.batch,
                           tile.m * (C::PINGPONG ? 1 : C::CONSUMERS) + share,
@@ -109,8 +108,7 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
     if constexpr (C::PINGPONG) {
       // Needed for right results, not for speed: a parity cannot tell phase n from n + 2, so a consumer may wait for its stages
       // only once the other has waited for all of its own.
-      barrier_wait(L::order(smem, consumer), turn);
-      turn ^= 1;
+      barrier_wait(L::order(smem, consumer), turns.phase());
     }
     // A few k-blocks in, the stores of the tile before have read what they store.
     const int load_at = tile.k_blocks < 3 ? tile.k_blocks - 1 : 2;
@@ -144,7 +142,7 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
     } else {
       multiply_tile<C, Wgmma>(acc, smem, ring, k_blocks, first_row_block, on_stage, on_block, on_issued);
     }
-    if constexpr (C::PINGPONG) ring.skip(tiles.k_blocks_of(t + step));
+    if constexpr (C::PINGPONG) ring.skip(turns.k_blocks_between());
     if (!split.join(acc)) continue;
     if constexpr (C::CARRIED) {
       constexpr int SHORT = decltype(Prologues::a)::Scale::SHORT;

@@ -51,8 +51,15 @@ template <class C>
 struct GroupTable {
   int* begin;
   int* before;
+  int* cursors;  // where blocks claim tiles: the group of the last tile, of the producer and of each consumer; registers are dear
+  int* has_cut;  // likewise: is there a tile whose rows end early?
+  int* next;     // likewise: the number of a tile, between threads of the producer
   VG_DEVICE explicit GroupTable(uint8* memory)
-      : begin(reinterpret_cast<int*>(memory + Layout<C>::GROUP_TABLE)), before(begin + C::GROUPS + 1) {}
+      : begin(reinterpret_cast<int*>(memory + Layout<C>::BEGIN_TABLE)),
+        before(begin + C::GROUPS + 1),
+        cursors(before + C::GROUPS + 1 + Layout<C>::THREADS / 32),
+        has_cut(cursors + 3),
+        next(has_cut + 1) {}
 
   /// By all threads of the block. Bounds that fall or leave the rows are held to the greatest until there and to the rows, and
   /// block 0 tells the host.
@@ -86,7 +93,7 @@ struct GroupTable {
     if (threadIdx.x == 0) begin[C::OFFSETS_END ? 0 : p.groups] = C::OFFSETS_END ? 0 : most_rows;
     if (!fits && blockIdx.x == 0) *static_cast<volatile uint32*>(p.faults) = 1;
     __syncthreads();
-    int tiles[OWN], sum = 0;
+    int tiles[OWN], sum = 0, cut = 0;
 #pragma unroll
     for (int i = 0; i < OWN; ++i) {
       const int g = first + i;
@@ -98,6 +105,7 @@ struct GroupTable {
       tiles[i] = !C::DEPTH_GROUPS                                 ? (rows + C::BLOCK_M - 1) / C::BLOCK_M * p.tiles_n
                  : g >= p.groups || (C::ACCUMULATES && rows == 0) ? 0  // nothing is added to what is there
                                                                   : static_cast<int>(p.tiles_of_batch.value);
+      cut |= rows % C::BLOCK_M;
       sum += tiles[i];
     }
     int at = joined_before<THREADS / 32>(sum, 0, totals, [](int a, int b) { return a + b; });
@@ -107,6 +115,11 @@ struct GroupTable {
       at += tiles[i];
     }
     if (threadIdx.x == THREADS - 1 && p.groups == THREADS * OWN) before[p.groups] = at;
+    if constexpr (C::CLAIMS) {
+      const int any = __syncthreads_or(cut);
+      if (threadIdx.x < 3) cursors[threadIdx.x] = 0;
+      if (threadIdx.x == 0) *has_cut = any;
+    }
     __syncthreads();
   }
 };
@@ -120,41 +133,49 @@ class GroupTiles {
   VG_DEVICE uint32 count() const { return static_cast<uint32>(table_.before[p_.groups]); }
 
   /// t does not fall from call to call.
-  VG_DEVICE Tile at(uint32 t) {
+  VG_DEVICE Tile at(uint32 t) { return at(t, group_); }
+  /// `cursor`: the group of the tile before, and then of this one.
+  VG_DEVICE Tile at(uint32 t, int& cursor) {
     const int tile = static_cast<int>(t);
-    if (tile >= table_.before[group_ + 1]) {
+    int group = cursor;
+    if (tile >= table_.before[group + 1]) {
       int high = p_.groups;
-      ++group_;
-      while (high - group_ > 1) {
-        const int middle = (group_ + high) / 2;
-        (table_.before[middle] <= tile ? group_ : high) = middle;
+      ++group;
+      while (high - group > 1) {
+        const int middle = (group + high) / 2;
+        (table_.before[middle] <= tile ? group : high) = middle;
       }
+      cursor = group;
     }
-    const int first = table_.begin[group_], end = table_.begin[group_ + 1];
+    const int first = table_.begin[group], end = table_.begin[group + 1];
     if constexpr (C::DEPTH_GROUPS) {
-      Tile to = tile_at(p_, t - static_cast<uint32>(table_.before[group_]));
+      Tile to = tile_at(p_, t - static_cast<uint32>(table_.before[group]));
       to.row = to.m * C::BLOCK_M;
       to.end = p_.m;
-      to.batch = to.d_batch = group_;
+      to.batch = to.d_batch = group;
       to.k = p_.k == 0 ? p_.k_first : first;
       to.k_end = end;
       to.k_blocks = end == first ? 1 : (end - first + Layout<C>::BLOCK_K - 1) / Layout<C>::BLOCK_K;
       return to;
     }
     const uint32 tiles_m = static_cast<uint32>((end - first + C::BLOCK_M - 1) / C::BLOCK_M);
-    const uint32 in_group = t - static_cast<uint32>(table_.before[group_]);
+    const uint32 in_group = t - static_cast<uint32>(table_.before[group]);
     const uint32 strip = divide(in_group, p_.tiles_of_group), in_strip = in_group - strip * p_.tiles_of_group.value;
     const uint32 left = tiles_m - strip * p_.group.value, width = left < p_.group.value ? left : p_.group.value;
     const uint32 n = in_strip / width, m = strip * p_.group.value + in_strip - n * width;
-    Tile to{static_cast<int>(m), static_cast<int>(n), group_};
+    Tile to{static_cast<int>(m), static_cast<int>(n), group};
     to.row = first + to.m * C::BLOCK_M;
     to.end = end;
+    complete(to);
+    return to;
+  }
+  /// What is alike for all tiles of rows, and the matrix of B.
+  VG_DEVICE void complete(Tile& to) const {
     to.a_batch = to.d_batch = 0;
-    to.b_batch = group_ % p_.experts;
+    to.b_batch = to.batch % p_.experts;
     to.k = p_.k_first;
     to.k_end = p_.k;
     to.k_blocks = p_.k_blocks;
-    return to;
   }
   /// Of a tile that another consumer computes; none where there is no such tile.
   VG_DEVICE int k_blocks_of(uint32 t) {

@@ -12,7 +12,9 @@ namespace vg {
 ///   BARRIERS                   full[STAGES], empty[STAGES], order[2], landed[CONSUMERS], read[CONSUMERS]
 ///   LOADED                     more of them: loaded[CONSUMERS][STORE_BUFFERS]
 ///   SCRATCH                    CONSUMERS x words of the reductions and of operands along n
-///   GROUP_TABLE                first rows and tiles before GROUPS + 1 groups, a word a warp
+///   GROUP_TABLE                CLAIMS: full[QUEUE], empty[QUEUE], a tile[QUEUE]
+///   BEGIN_TABLE                first rows and tiles before GROUPS + 1 groups, a word a warp; CLAIMS: three cursors, a flag, a
+///                              number
 ///   PLACES                     CONSUMERS x where each row of a piece lies in D, a word a warp: are all of its rows in place
 ///   GATHERED                   rows of A of a tile
 ///   DECODING                   DECODERS x each decoded A, each decoded B: SLOTS x pieces of 16 bytes and their scales
@@ -62,7 +64,10 @@ struct Layout {
       4 * ((C::COLUMN_REDUCTIONS * 4 + C::VECTORS) * C::BLOCK_N + 8 * C::REDUCTIONS + 512 * C::COLUMN_QUANTISERS);  // a consumer
   static constexpr int THREADS = 128 * (C::CONSUMERS + C::PRODUCERS);
   static constexpr int GROUP_TABLE = SCRATCH + C::CONSUMERS * SCRATCH_BYTES;
-  static constexpr int PLACES = GROUP_TABLE + (C::GROUPS > 0 ? 4 * (2 * (C::GROUPS + 1) + THREADS / 32) : 0);
+  static constexpr int QUEUE = 2, QUEUE_WORDS = 5, QUEUE_BYTES = C::CLAIMS ? (16 + 4 * QUEUE_WORDS) * QUEUE : 0;
+  static constexpr int BEGIN_TABLE = GROUP_TABLE + QUEUE_BYTES;
+  static constexpr int PLACES =
+      BEGIN_TABLE + (C::GROUPS > 0 ? 4 * (2 * (C::GROUPS + 1) + THREADS / 32 + (C::CLAIMS ? 6 : 0)) : 0);
   static constexpr int PLACES_BYTES = C::GATHERS || C::SCATTERS ? 4 * (64 * M_BLOCKS + 4) : 0;  // a consumer
   static constexpr int GATHERED = PLACES + C::CONSUMERS * PLACES_BYTES;
   static constexpr int DECODING = (GATHERED + (C::GATHERS ? 4 * C::BLOCK_M : 0) + 15) / 16 * 16;

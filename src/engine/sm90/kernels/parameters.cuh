@@ -37,7 +37,9 @@ struct alignas(64) Parameters {
   const int *indices, *slots;  // of rows; what the flavor does not read means nothing
   int64 index_stride, slot_stride;
   TensorMap* maps;      // memory of this launch, where each block makes those of weights by address
-  int row_block_bytes;  // of 64 rows of A in a stage, where the tiles of groups end early; stage_bytes is without A then
+  int row_block_bytes;  // of 64 rows of A in a stage, where they are rows of groups; stage_bytes is without A then
+  int tail_bytes;       // of TAIL_ROWS of A, by the second map, where a group ends
+  uint32* claimed;      // memory: tiles that blocks have taken so far beyond their first
 };
 
 static_assert(sizeof(TensorMap) == 128 && sizeof(View) == 32 && sizeof(Divisor) == 12);

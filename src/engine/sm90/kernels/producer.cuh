@@ -1,7 +1,9 @@
 #pragma once
 #include "decode.cuh"
 #include "load.cuh"
+#include "position.cuh"
 #include "shift.cuh"
+#include "tile_queue.cuh"
 #include "weights.cuh"
 
 namespace vg {
@@ -142,8 +144,17 @@ VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint8* m
   [[maybe_unused]] typename BearerOf<C::HELD, C, PrologueA>::Type bearer;
   if constexpr (C::HELD) bearer.open(smem, p.a_view[0], prologues.a.scales(0));
   [[maybe_unused]] typename ScaleLoaderOf<C, C::SCALED>::Type scales;
-  for (uint32 t = blockIdx.x / C::SPLIT; t < count; t += step) {
-    const Tile tile = tiles.at(t);
+  Turns<C> turns(p, tiles, memory, smem);
+  for (uint32 t = turns.first(); t < count; t = turns.after(t)) {
+    const Tile tile = turns.find(t);
+    const int ask_at = tile.k_blocks > 4 ? tile.k_blocks - 4 : 0;
+    // Boxes of A: whole blocks of 64 rows, then where a group ends rows that somebody has, and zeros for the others of the block,
+    // once for each stage: they are multiplied too, and zeros take less power.
+    constexpr bool BLOCKS = C::GROUPS > 0 && !C::DEPTH_GROUPS, TAILS = C::TAIL_ROWS > 0;
+    constexpr int TAIL_ROWS = TAILS ? C::TAIL_ROWS : 64;
+    const int left = tile.end - tile.row, rows = left < C::BLOCK_M ? left : C::BLOCK_M;
+    const int whole = BLOCKS ? (TAILS ? rows : rows + 63) / 64 : 0, tail = TAILS ? rows % 64 : 0;
+    const int tails = (tail + TAIL_ROWS - 1) / TAIL_ROWS, with_zeros = tail == 0 ? 0 : 64 / TAIL_ROWS;
     const int m = tile.row, n = tile.n * C::BLOCK_N, first = tile.k + first_block * L::BLOCK_K;
     // The part of a k-block; none behind the last.
     const auto a_source = [&](int i, int k_block) {
@@ -188,20 +199,24 @@ VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint8* m
       if (C::DECODERS > 1 && k_block != turn) continue;
       const uint32 full = L::full(smem, ring.stage), a = smem + ring.stage * L::STAGE_BYTES, b = a + L::ALL_A_BYTES;
       const int k = first + k_block * L::BLOCK_K;
+      if (k_block == ask_at) turns.ask();
       barrier_wait(L::empty(smem, ring.stage), ring.phase ^ 1);
       if constexpr (C::HELD) {
         bearer.fetch(ring.stage * L::STAGE_BYTES);
         barrier_arrive_copied(full);  // what it stored by hand counts with what is decoded
       }
       if (L::ANY_TMA && (leader || !(L::ANY_COPIED || C::SCALED))) {
-        const int blocks = L::ENDS_EARLY && tile.end - tile.row <= 64 ? 1 : 2;  // of rows that somebody has
-        barrier_arrive_expect(full, static_cast<uint32>(p.stage_bytes + (L::ENDS_EARLY ? blocks * p.row_block_bytes : 0)));
+        const int asked = k_block < C::STAGES ? with_zeros : tails;
+        barrier_arrive_expect(full, static_cast<uint32>(p.stage_bytes + whole * p.row_block_bytes + asked * p.tail_bytes));
         for (int i = 0; i < (L::A_COPIED ? 0 : C::A_COUNT); ++i) {
           const uint32 to = a + i * L::A_BYTES;
           const int batch = tile.a_batch * p.a_batch_step[i];
-          if constexpr (L::ENDS_EARLY) {
-            for (int block = 0; block < blocks; ++block)
+          if constexpr (BLOCKS) {
+            for (int block = 0; block < whole; ++block)
               tma_load(to + block * 64 * L::LINE, &p.a[i], full, k, m + 64 * block, batch);
+            for (int box = 0; box < asked; ++box)
+              tma_load(to + (64 * whole + TAIL_ROWS * box) * L::LINE, &p.a[1], full, box < tails ? k : NO_PLACE,
+                       m + 64 * whole + TAIL_ROWS * box, batch);
           } else {
             load_by_map<L::A_LINES, C::A_K_MAJOR, C::A_ONCE>(to, &p.a[i], full, m, k, batch);
           }

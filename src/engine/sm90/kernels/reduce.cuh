@@ -157,7 +157,7 @@ struct GroupRows {
   using L = Layout<C>;
   uint32 table;
   VG_DEVICE explicit GroupRows(const TilePiece& t)
-      : table(t.scratch - t.consumer * L::SCRATCH_BYTES + (L::GROUP_TABLE - L::SCRATCH)) {}
+      : table(t.scratch - t.consumer * L::SCRATCH_BYTES + (L::BEGIN_TABLE - L::SCRATCH)) {}
   VG_DEVICE int first(int g) const { return __float_as_int(load_float(table + 4 * g)); }
   VG_DEVICE int tiles(int g) const { return __float_as_int(load_float(table + 4 * (C::GROUPS + 1 + g))); }
 };

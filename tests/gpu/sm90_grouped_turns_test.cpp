@@ -1,0 +1,133 @@
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <thread>
+
+#include "support/gpu.hpp"
+#include "verglas/verglas.hpp"
+
+// Which tiles a block computes: by turns where all are whole, by a counter where some end early. Every element is computed once
+// and right, with several tiles a block; calls beside each other have counters of their own.
+namespace verglas {
+namespace {
+
+constexpr Device kGpu{DeviceType::cuda, 0};
+constexpr std::int64_t kGroups = 40, kRows = 5120, kK = 128, kN = 328;
+
+/// bf16 of a small integer.
+std::uint16_t half_of(int v) {
+  const auto f = static_cast<float>(v);
+  std::uint32_t bits = 0;
+  std::memcpy(&bits, &f, sizeof bits);
+  return static_cast<std::uint16_t>(bits >> 16);
+}
+int drawn(std::int64_t i) { return static_cast<int>(i * 7919 % 13 % 3) - 1; }
+
+class Sm90GroupedTurns : public support::GpuTest {
+ protected:
+  /// Operands of a grouping, and what comes of it.
+  struct Calls {
+    support::DeviceBuffer x, w, o, y;
+    std::vector<float> want;
+    std::vector<TensorView> views;
+
+    Calls(const cuda::DriverTable& driver, const std::vector<std::int32_t>& first)
+        : x(driver, kRows * kK * 2, 0),
+          w(driver, kGroups * kN * kK * 2, 0),
+          o(driver, kGroups * 4, 0),
+          y(driver, kRows * kN * 4, 0xEE) {
+      std::vector<std::uint16_t> hx(kRows * kK), hw(kGroups * kN * kK);
+      for (std::size_t i = 0; i < hx.size(); ++i) hx[i] = half_of(drawn(static_cast<std::int64_t>(i)));
+      for (std::size_t i = 0; i < hw.size(); ++i) hw[i] = half_of(drawn(static_cast<std::int64_t>(3 * i + 1)));
+      x.upload(hx.data());
+      w.upload(hw.data());
+      o.upload(first.data());
+      want.resize(kRows * kN);
+      for (std::int64_t g = 0; g < kGroups; ++g) {
+        const auto at = static_cast<std::size_t>(g);
+        for (std::int64_t r = first[at]; r < (g + 1 < kGroups ? first[at + 1] : kRows); ++r)
+          for (std::int64_t n = 0; n < kN; ++n) {
+            int sum = 0;
+            for (std::int64_t k = 0; k < kK; ++k) sum += drawn(r * kK + k) * drawn(3 * ((g * kN + n) * kK + k) + 1);
+            want[static_cast<std::size_t>(r * kN + n)] = static_cast<float>(sum);
+          }
+      }
+      views = {TensorView::dense(x.data(), DataType::bf16, {1, kRows, kK}, kGpu),
+               TensorView::strided(w.data(), DataType::bf16, {kGroups, kK, kN}, {kK * kN, 1, kK}, kGpu),
+               TensorView::dense(o.data(), DataType::int32, {kGroups}, kGpu),
+               TensorView::dense(y.data(), DataType::fp32, {1, kRows, kN}, kGpu)};
+    }
+    void expect_right(const std::string& where) {
+      const std::vector<std::uint8_t> got = y.download();
+      EXPECT_EQ(std::memcmp(got.data(), want.data(), got.size()), 0) << where;
+      y.fill(0xEE);
+    }
+  };
+
+  static PlanList plans() {
+    Graph g({.io_data_type = DataType::bf16});
+    const Tensor x = g.tensor({.name = "x", .dim = {1, kRows, kK}, .stride = {kRows * kK, kK, 1}});
+    const Tensor w = g.tensor({.name = "w", .dim = {kGroups, kK, kN}, .stride = {kK * kN, 1, kK}});
+    const Tensor o = g.tensor({.name = "o", .dim = {kGroups}, .stride = {1}, .data_type = DataType::int32});
+    g.moe_grouped_matmul(x, w, o).set_output(true).set_data_type(DataType::fp32);
+    return g.plans({.device = kGpu, .deselect_engines = {"cpu", "cublaslt"}});
+  }
+  /// Long ones among short and empty ones, at any row; or whole tiles alone.
+  static std::vector<std::int32_t> firsts(bool whole) {
+    std::vector<std::int32_t> first;
+    std::int32_t row = 0;
+    for (std::int64_t g = 0; g < kGroups; ++g) {
+      first.push_back(row);
+      const std::int64_t uneven = g == 5 ? 1900 : g == 30 ? 1010 : g * 37 % 71, full = g % 4 == 3 ? 0 : g % 4 * 64 + 128;
+      row += static_cast<std::int32_t>(whole ? full : uneven);
+      if (whole) row = row / 128 * 128;
+    }
+    return first;
+  }
+};
+
+TEST_F(Sm90GroupedTurns, EveryTileIsComputedOnce) {
+  const PlanList all = plans();
+  ASSERT_GT(all.size(), 0U) << all.unsupported_text();
+  std::vector<CompiledPlan> compiled(all.size());
+  {
+    std::vector<std::jthread> compilers;
+    for (std::size_t i = 0; i < compiled.size(); ++i) compilers.emplace_back([&, i] { compiled[i] = all.compile(i); });
+  }
+  Calls uneven(*driver_, firsts(false)), whole(*driver_, firsts(true));
+  for (const CompiledPlan& plan : compiled)
+    for (int run = 0; run < 6; ++run) {
+      Calls& calls = run % 3 == 2 ? whole : uneven;
+      plan.run(calls.views, {});
+      calls.expect_right(plan.name() + " run " + std::to_string(run));
+      if (HasFailure()) return;
+    }
+}
+
+TEST_F(Sm90GroupedTurns, OnTwoStreamsAndInAReplayAtOnce) {
+  const CompiledPlan plan = plans().compile();
+  Calls first(*driver_, firsts(false)), second(*driver_, firsts(false)), replayed(*driver_, firsts(false));
+  cuda::CUstream stream[3]{};
+  for (auto& s : stream) ASSERT_EQ(driver_->cuStreamCreate(&s, cuda::kStreamNonBlocking), cuda::CUDA_SUCCESS);
+  cuda::CUgraph graph = nullptr;
+  cuda::CUgraphExec executable = nullptr;
+  ASSERT_EQ(driver_->cuStreamBeginCapture(stream[0], cuda::CU_STREAM_CAPTURE_MODE_GLOBAL), cuda::CUDA_SUCCESS);
+  plan.run(replayed.views, {stream[0]});
+  ASSERT_EQ(driver_->cuStreamEndCapture(stream[0], &graph), cuda::CUDA_SUCCESS);
+  ASSERT_EQ(driver_->cuGraphInstantiateWithFlags(&executable, graph, 0), cuda::CUDA_SUCCESS);
+  for (int run = 0; run < 50; ++run) {
+    plan.run(first.views, {stream[0]});
+    plan.run(second.views, {stream[1]});
+    ASSERT_EQ(driver_->cuGraphLaunch(executable, stream[2]), cuda::CUDA_SUCCESS);
+  }
+  ASSERT_EQ(driver_->cuCtxSynchronize(), cuda::CUDA_SUCCESS);
+  first.expect_right("first stream");
+  second.expect_right("second stream");
+  replayed.expect_right("replay");
+  driver_->cuGraphExecDestroy(executable);
+  driver_->cuGraphDestroy(graph);
+  for (auto* s : stream) driver_->cuStreamDestroy(s);
+}
+
+}  // namespace
+}  // namespace verglas
