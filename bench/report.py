@@ -195,14 +195,15 @@ def grouped_of(result: dict) -> str:
     moves, where that is most of our time."""
     rivals = {"torch": "torch", "triton": "Triton", "loop of torch.mm": "loop of cuBLASLt", "balanced": "balanced"}
     rivals |= {"dense": "dense", "bf16": "our bf16"}
-    columns = [(regime, rival) for rival in rivals for regime in ("steady", "short") if regime == "steady" or rival == "torch"]
-    heads = [f"{rivals[rival]} ÷ ours{', short run' if regime == 'short' else ''}" for regime, rival in columns]
-    lines = [f"| {' | '.join(['case', 'µs', 'TB/s', *heads, 'at most', 'kernel'])} |"]
-    lines.append("|---|" + "--:|" * (3 + len(heads)) + "---|")
     cases: dict[str, dict[tuple[str, str], dict]] = {}
     for r in result["records"]:
         rival = "torch" if r["rival"].startswith("torch.") else r["rival"]
         cases.setdefault(r["case"], {})[r["suite"].split(".")[1], rival] = r
+    columns = [(regime, rival) for rival in rivals for regime in ("steady", "short") if regime == "steady" or rival == "torch"]
+    columns = [c for c in columns if any(c in records for records in cases.values())]
+    heads = [f"{rivals[rival]} ÷ ours{', short run' if regime == 'short' else ''}" for regime, rival in columns]
+    lines = [f"| {' | '.join(['case', 'µs', 'TB/s', *heads, 'at most', 'kernel'])} |"]
+    lines.append("|---|" + "--:|" * (3 + len(heads)) + "---|")
     for name, records in cases.items():
         ours = next(r for (regime, _), r in records.items() if regime == "steady")
         cells = [name, f"{ours['ours_us']:.0f}", f"{ours['tb_s']:.1f}" if "tb_s" in ours else ""]
