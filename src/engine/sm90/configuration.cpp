@@ -26,6 +26,11 @@ std::string input_name(const KernelConfig& c) {
 }
 
 bool copies(const KernelConfig& c) { return c.a_path != Path::tma || c.b_path != Path::tma; }
+bool shifted(const KernelConfig& c, Path path, DataType stored, bool turned, int decoded) {
+  return piece_bytes(path) == bytes_of(c.input) && stored == DataType::not_set && !turned && decoded == 0;
+}
+bool shifts_a(const KernelConfig& c) { return shifted(c, c.a_path, c.a_stored, c.a_turned, c.a_decoded); }
+bool shifts_b(const KernelConfig& c) { return shifted(c, c.b_path, c.b_stored, c.b_turned, c.b_decoded); }
 char letter(Major m) { return m == Major::k ? 'k' : 'n'; }
 
 std::string path_suffix(const KernelConfig& c) {
@@ -72,11 +77,9 @@ bool is_output_type(DataType t) noexcept {
   return t == bf16 || t == fp16 || t == fp32 || t == int32 || t == int8 || t == uint8 || t == boolean || t == fp8_e4m3 ||
          t == fp8_e5m2;
 }
-bool shifts(const KernelConfig& c) noexcept {
-  const auto shifted = [&c](Path path, DataType stored, bool turned, int decoded) {
-    return piece_bytes(path) == bytes_of(c.input) && stored == DataType::not_set && !turned && decoded == 0;
-  };
-  return shifted(c.a_path, c.a_stored, c.a_turned, c.a_decoded) || shifted(c.b_path, c.b_stored, c.b_turned, c.b_decoded);
+bool shifts(const KernelConfig& c) noexcept { return shifts_a(c) || shifts_b(c); }
+bool shifts_all(const KernelConfig& c) noexcept {
+  return shifts(c) && (c.a_path == Path::tma || shifts_a(c)) && (c.b_path == Path::tma || shifts_b(c));
 }
 DataType input_of_b(const KernelConfig& c) noexcept { return c.input_b == DataType::not_set ? c.input : c.input_b; }
 DataType stored_a(const KernelConfig& c) noexcept { return c.a_stored == DataType::not_set ? c.input : c.a_stored; }
@@ -199,7 +202,7 @@ std::optional<std::string> fault_of(const KernelConfig& c) {
   if (c.joined != (c.carried ? 4 : 1)) return fmt::format("{} k-blocks a stage", c.joined);
   if (c.carried && (!c.held || c.a_path != Path::tma || c.block_m != 64 * c.consumers || c.consumers > 2))
     return "few rows beside fp4 that the copy engine does not bring";
-  if (c.producers > 1 && ((c.slots == 0 && !c.carried && !(shifts(c) && c.groups == 0)) || (c.consumers > 2 && !c.held) ||
+  if (c.producers > 1 && ((c.slots == 0 && !c.carried && !(shifts_all(c) && c.groups == 0)) || (c.consumers > 2 && !c.held) ||
                           c.stages < c.producers + (c.schedule == Schedule::pingpong ? 2 : 0)))
     return fmt::format("{} producers", c.producers);
   if (c.scaled && !c.promoted) return "blocks with scales are promoted";

@@ -91,6 +91,8 @@ inline constexpr int kChunkBytes = 64 * 128;  ///< one buffer of the staging of 
 bool is_output_type(DataType t) noexcept;
 /// True where lines begin anywhere: pieces of an element, which the kernel loads as whole ones and shifts (shift.cuh).
 bool shifts(const KernelConfig& c) noexcept;
+/// True where threads load nothing else: other pieces are found by the number of a thread in the first warpgroup (load.cuh).
+bool shifts_all(const KernelConfig& c) noexcept;
 DataType input_of_b(const KernelConfig& c) noexcept;
 DataType stored_a(const KernelConfig& c) noexcept;  ///< in memory
 DataType stored_b(const KernelConfig& c) noexcept;

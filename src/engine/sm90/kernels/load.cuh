@@ -102,6 +102,7 @@ class Loader {
                        ELEMENTS = PIECE / BYTES, ROWS = TURNED ? ELEMENTS : 1, LOADS = TURNED ? DEPTH : DEPTH / ELEMENTS,
                        TASKS = LINES * 8 / ROWS, COUNT = (TASKS + 127) / 128, GROUPS = LINES / ROWS;
   static_assert(TURNED || LOADS * ELEMENTS == DEPTH);
+  static_assert(C::DECODERS == 1);  // a task is found by the number of a thread
   static_assert(!TURNED || ROWS == 1 || (!Prologue::CONVERTS && (BYTES == 4 || ROWS == 4)));
   using Element = Piece<BYTES>;
   struct Raw {

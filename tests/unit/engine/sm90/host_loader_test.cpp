@@ -19,7 +19,7 @@ int between(int low, int high) { return low + static_cast<int>(engine() % static
 
 template <int BYTES>
 struct Config {
-  static constexpr int INPUT_BYTES = BYTES;
+  static constexpr int INPUT_BYTES = BYTES, DECODERS = 1;
 };
 
 /// int8 and one, as bf16: zeros would not stay zeros.
