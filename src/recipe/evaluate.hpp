@@ -352,9 +352,12 @@ Status evaluate(const Recipe& r, const Check* list, const Launcher& launcher, co
             if (__builtin_mul_overflow(v.stride[i], slot, &bytes) || (bytes & (c->b - 1)) != 0 ||
                 (c->other != 0 && bytes >= (std::int64_t{1} << 40)))
               return fail([&] {
-                return Words{"a stride of " + std::to_string(v.stride[i]) + " elements of " + std::to_string(slot) +
-                                 " bytes along " + axis_text(facts[c->role], i),
-                             "a multiple of " + std::to_string(c->b) + (c->other != 0 ? " bytes below 2^40" : " bytes")};
+                const bool halves = facts[c->role].is_packed;  // two elements in a byte
+                return Words{"a stride of " + std::to_string(v.stride[i]) + " elements of " +
+                                 (halves ? std::string("half a byte") : std::to_string(slot) + " bytes") + " along " +
+                                 axis_text(facts[c->role], i),
+                             "a multiple of " + std::to_string(halves ? c->b / 2 : c->b) +
+                                 (c->other != 0 ? " bytes below 2^40" : " bytes")};
               });
           }
         } while (more(CheckKind::outer_stride));

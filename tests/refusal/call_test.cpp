@@ -272,6 +272,32 @@ REFUSES(call_outer_stride) {
             "bytes below "
             "2^40");
   EXPECT_EQ(demanded({.a = {.stride_multiple = 16}}, [](Views& v) { v[Sample::kA].stride[1] = 12; }), "");
+  // Two elements of fp4 in a byte: strides are still in elements.
+  const auto packed = [](std::int64_t pitch) -> std::string {
+    Graph g;
+    const Tensor a = g.tensor({.name = "a", .dim = {4, 64}, .stride = {64, 1}, .data_type = DataType::fp4_e2m1});
+    const Tensor scale = g.tensor({.name = "scale", .dim = {4, 4}, .stride = {4, 1}, .data_type = DataType::fp8_e4m3});
+    const Tensor b = g.tensor({.name = "b", .dim = {64, 2}, .stride = {2, 1}, .data_type = DataType::fp32});
+    g.matmul(g.block_scale_dequantize(a, scale, {1, 16}), b).set_output(true);
+    g.validate();
+    const auto chain = chain::analyse(g.data());
+    recipe::Requirements q;
+    q.matrix = {{chain->inputs[0].role, {.stride_multiple = 32}}};
+    const recipe::Recipe recipe = recipe::build(*chain, q);
+    alignas(16) static unsigned char memory[4096];
+    const auto at = [](int i) { return static_cast<void*>(memory + 1024 * i); };
+    const std::vector<TensorView> views = {
+        TensorView::strided(at(0), DataType::fp4_e2m1, {4, 64}, {pitch, 1}), TensorView::dense(at(1), DataType::fp32, {64, 2}),
+        TensorView::dense(at(2), DataType::fp8_e4m3, {4, 4}), TensorView::dense(at(3), DataType::bf16, {4, 2})};
+    const Idle launcher({});
+    const recipe::Call call{views, {}, {}};
+    const Status status = recipe::execute(recipe, launcher, call);
+    return status.ok() ? "" : recipe::explain(recipe, *chain, launcher, status, call).what();
+  };
+  EXPECT_EQ(packed(80),
+            "invalid_call [call.outer_stride] a 'a': got a stride of 80 elements of half a byte along M, wanted a multiple of 16 "
+            "bytes below 2^40");
+  EXPECT_EQ(packed(96), "");
 }
 
 REFUSES(call_grid) {

@@ -320,8 +320,7 @@ class CpuLauncher final : public recipe::Launcher {
   Sgemm sgemm_;
   bool plain_ = false;
   bool only_lines_ = true;  ///< each reduction is along rows or columns of a tile
-  bool in_turns_ =
-      false;  ///< products have strips and take turns with the epilogue, where operands of a call lie so that they can
+  bool in_turns_ = false;   ///< products by strips, in turns with the epilogue, where a call lets them
   mutable std::atomic<std::uint32_t> faults_{0};
 };
 
