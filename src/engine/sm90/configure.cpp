@@ -227,6 +227,9 @@ std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) 
   const bool by_threads = std::any_of(c.values.begin(), c.values.end(), [&](const chain::Value& v) {
     return v.kind == chain::ValueKind::aux && v.varies[1] && v.varies[2] && v.source != staged;
   });
+  const bool plain_scales = std::ranges::any_of(c.inputs, [&](const chain::MatrixInput& in) {
+    return in.scale_role >= 0 && !c.roles[static_cast<std::size_t>(in.scale_role)].is_interleaved;
+  });
   const bool runs = has_runs(c), holds = enters_from_registers(c) || enters_from_registers(turned);
   for (const Shape& s : family_of(c, sm_count))
     for (const bool programmatic : {false, true}) {
@@ -245,6 +248,8 @@ std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) 
       if (k.scaled && results_of(k) > 64 && instruction_n(k) < 32) continue;
       // Loads of tokens and of scales together leave too few registers there.
       if (k.scaled && k.gathers && results_of(k) > 64) continue;
+      // Nor do the places of scales that lie in plain order.
+      if (k.scaled && k.block_n > 192 && plain_scales) continue;
       // Their registers leave none for these.
       if (k.held && k.rotates) continue;
       const bool quantises_much = k.quantisers > 1 || (k.quantisers == 1 && !c.steps.empty());
@@ -267,6 +272,8 @@ std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) 
       const bool stores_much = c.stores.size() > 2 || c.stores.size() > 1U + static_cast<std::size_t>(k.further_outputs) ||
                                (c.stores.size() > 1 && !c.reductions.empty());
       if (runs && results_of(k) > 128 && !(c.reductions.empty() && c.quantised.empty())) continue;
+      // Three warpgroups that decode leave one consumer 128 registers.
+      if (runs && k.producers > 2 && results_of(k) > 32 && !c.reductions.empty() && !c.quantised.empty()) continue;
       if (!runs && results_of(k) > 128 && (stores_much || reduces_much || !c.quantised.empty() || by_threads)) continue;
       if (results_of(k) > 32 && instructions_of(c, k) > kMostInstructions) continue;  // the smallest tile is always offered
       const std::array<std::int64_t, 4> extents = extents_of(s.exchanged ? turned : c);
