@@ -115,6 +115,8 @@ class Analyser {
   /// Epilogue nodes and those of inputs only that the epilogue reads; prologue nodes are done with.
   void collect_steps();
   void add_step(const NodeData& n);
+  /// A step whose result varies along every axis of the products.
+  void add_step_of_products(const NodeData& n, Step step, bool is_half);
   void add_runs(const NodeData& n);
   void add_rope(const NodeData& n);
   int table_role(const NodeData& n, int index);

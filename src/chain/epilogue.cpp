@@ -215,6 +215,19 @@ void Analyser::add_step(const NodeData& n) {
   c_.steps.push_back(std::move(step));
 }
 
+void Analyser::add_step_of_products(const NodeData& n, Step step, bool is_half) {
+  const TensorData& out = tensor(n.output);
+  step.name = n.name;
+  step.value = add_value(n.output, {.kind = ValueKind::step,
+                                    .dtype = out.dtype,
+                                    .source = static_cast<int>(c_.steps.size()),
+                                    .constant = 0.0,
+                                    .varies = {true, true, true},
+                                    .name = out.name,
+                                    .is_half = is_half});
+  c_.steps.push_back(std::move(step));
+}
+
 void Analyser::add_runs(const NodeData& n) {
   const TensorData& out = tensor(n.output);
   const auto refuse = [&](const std::string& text) { stop(Rule::chain_runs, "node " + label_of(n) + " " + text); };
@@ -228,15 +241,7 @@ void Analyser::add_runs(const NodeData& n) {
   step.compute = out.dtype == DataType::int32 ? DataType::int32 : DataType::fp32;
   step.input[0] = value_of(n.inputs[0]);
   step.run = n.second_runs ? 1 : 0;
-  step.name = n.name;
-  step.value = add_value(n.output, {.kind = ValueKind::step,
-                                    .dtype = out.dtype,
-                                    .source = static_cast<int>(c_.steps.size()),
-                                    .constant = 0.0,
-                                    .varies = {true, true, true},
-                                    .name = out.name,
-                                    .is_half = true});
-  c_.steps.push_back(std::move(step));
+  add_step_of_products(n, std::move(step), true);
 }
 
 int Analyser::table_role(const NodeData& n, int index) {
@@ -278,14 +283,7 @@ void Analyser::add_rope(const NodeData& n) {
   Step step;
   step.input[0] = value_of(n.inputs[0]);
   step.is_rope = true;
-  step.name = n.name;
-  step.value = add_value(n.output, {.kind = ValueKind::step,
-                                    .dtype = out.dtype,
-                                    .source = static_cast<int>(c_.steps.size()),
-                                    .constant = 0.0,
-                                    .varies = {true, true, true},
-                                    .name = out.name});
-  c_.steps.push_back(std::move(step));
+  add_step_of_products(n, std::move(step), false);
 }
 
 }  // namespace verglas::chain
