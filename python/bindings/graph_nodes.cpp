@@ -1,13 +1,16 @@
+#include <fmt/format.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
+#include <cmath>
 #include <string>
 #include <utility>
 #include <variant>
 
+#include "base/rules.hpp"
 #include "dtypes.hpp"
 #include "graph.hpp"
 
@@ -47,22 +50,32 @@ void binary(GraphClass& c, const char* method, Mode mode, const char* first, con
       nb::arg(first), nb::arg(second), nb::arg("compute_data_type") = Type(), nb::arg("name") = "", doc_of(formula).c_str());
 }
 
-using MaybeFloat = std::optional<float>;
+using MaybeFloat = std::optional<double>;
+
+/// A parameter as fp32, in which nodes compute. What would become infinite on the way is refused, as in a graph file.
+float narrowed(double value, const char* parameter) {
+  if (std::isfinite(value) && std::abs(value) >= 0x1.ffffffp127)
+    throw broken(Rule::graph_parameters, parameter, fmt::format("{}", value), "a number that fp32 holds");
+  return static_cast<float>(value);
+}
+std::optional<float> narrowed(MaybeFloat value, const char* parameter) {
+  return value ? std::optional(narrowed(*value, parameter)) : std::nullopt;
+}
 
 /// alpha or beta, under the name that cuDNN gives it.
 enum class Parameter : std::uint8_t { alpha, beta };
 
-PointwiseParameters with(Parameter which, MaybeFloat value) {
+PointwiseParameters with(Parameter which, MaybeFloat value, const char* parameter) {
   PointwiseParameters p;
-  if (value) (which == Parameter::alpha ? p.alpha : p.beta) = *value;
+  if (value) (which == Parameter::alpha ? p.alpha : p.beta) = narrowed(*value, parameter);
   return p;
 }
 
 void unary_with(GraphClass& c, const char* method, Mode mode, Parameter which, const char* parameter, std::string_view formula) {
   c.def(
       method,
-      [mode, which](Lifecycle& g, const Tensor& input, MaybeFloat value, const Type& compute, std::string name) {
-        return g.graph().pointwise(mode, {input}, with(which, value), attributes_of(compute, name));
+      [mode, which, parameter](Lifecycle& g, const Tensor& input, MaybeFloat value, const Type& compute, std::string name) {
+        return g.graph().pointwise(mode, {input}, with(which, value, parameter), attributes_of(compute, name));
       },
       nb::arg("input"), nb::arg(parameter).none() = nb::none(), nb::arg("compute_data_type") = Type(), nb::arg("name") = "",
       doc_of(formula, std::string(parameter) + " is 1 when not given.").c_str());
@@ -72,9 +85,9 @@ void backward_with(GraphClass& c, const char* method, Mode mode, Parameter which
                    std::string_view formula) {
   c.def(
       method,
-      [mode, which](Lifecycle& g, const Tensor& loss, const Tensor& input, MaybeFloat value, const Type& compute,
-                    std::string name) {
-        return g.graph().pointwise(mode, {loss, input}, with(which, value), attributes_of(compute, name));
+      [mode, which, parameter](Lifecycle& g, const Tensor& loss, const Tensor& input, MaybeFloat value, const Type& compute,
+                               std::string name) {
+        return g.graph().pointwise(mode, {loss, input}, with(which, value, parameter), attributes_of(compute, name));
       },
       nb::arg("loss"), nb::arg("input"), nb::arg(parameter).none() = nb::none(), nb::arg("compute_data_type") = Type(),
       nb::arg("name") = "",
@@ -83,9 +96,9 @@ void backward_with(GraphClass& c, const char* method, Mode mode, Parameter which
 
 PointwiseParameters relu_parameters(MaybeFloat slope, MaybeFloat lower, MaybeFloat upper) {
   PointwiseParameters p;
-  p.negative_slope = slope;
-  p.lower_clip = lower;
-  p.upper_clip = upper;
+  p.negative_slope = narrowed(slope, "negative_slope");
+  p.lower_clip = narrowed(lower, "lower_clip");
+  p.upper_clip = narrowed(upper, "upper_clip");
   return p;
 }
 
@@ -117,13 +130,13 @@ void bind_relus(GraphClass& c) {
           .c_str());
   c.def(
       "leaky_relu",
-      [](Lifecycle& g, const Tensor& input, float slope, const Type& type, std::string n) {
+      [](Lifecycle& g, const Tensor& input, double slope, const Type& type, std::string n) {
         return g.graph().pointwise(Mode::leaky_relu, {input}, relu_parameters(slope, {}, {}), attributes_of(type, n));
       },
       nb::arg("input"), nb::arg("negative_slope"), compute, name, doc_of("max(x, 0) + negative_slope·min(x, 0)").c_str());
   c.def(
       "leaky_relu_backward",
-      [](Lifecycle& g, const Tensor& loss, const Tensor& input, float slope, const Type& type, std::string n) {
+      [](Lifecycle& g, const Tensor& loss, const Tensor& input, double slope, const Type& type, std::string n) {
         return g.graph().pointwise(Mode::leaky_relu_bwd, {loss, input}, relu_parameters(slope, {}, {}), attributes_of(type, n));
       },
       nb::arg("loss"), nb::arg("input"), nb::arg("negative_slope"), compute, name,
@@ -155,8 +168,8 @@ void bind_specials(GraphClass& c) {
       [](Lifecycle& g, PointwiseMode mode, const std::vector<Tensor>& inputs, MaybeFloat lower, MaybeFloat upper,
          MaybeFloat slope, MaybeFloat alpha, MaybeFloat beta, std::optional<int> axis, const Type& type, std::string n) {
         PointwiseParameters p = relu_parameters(slope, lower, upper);
-        p.alpha = alpha.value_or(p.alpha);
-        p.beta = beta.value_or(p.beta);
+        p.alpha = narrowed(alpha, "alpha").value_or(p.alpha);
+        p.beta = narrowed(beta, "beta").value_or(p.beta);
         p.axis = axis.value_or(p.axis);
         return g.graph().pointwise(mode, inputs, p, attributes_of(type, n));
       },

@@ -41,6 +41,11 @@ PyTypeObject* array_type() noexcept {
   return found;
 }
 
+/// A subclass whose data alone would be read, and not what its mask says of it.
+bool is_masked(nb::handle array) {
+  return Py_TYPE(array.ptr()) != array_type() && nb::hasattr(array, "_mask") && nb::hasattr(array, "fill_value");
+}
+
 bool compare_fields(nb::handle array) {
   const ArrayFields& a = fields_of(array);
   const nb::dict said = nb::cast<nb::dict>(array.attr("__array_interface__"));
@@ -148,6 +153,8 @@ bool is_numpy_array(nb::handle object) noexcept {
 
 void read_numpy_array(nb::handle object, const OperandInfo& operand, TensorView& view) {
   const ArrayFields& a = fields_of(object);
+  if (is_masked(object))
+    throw broken(Rule::pack_object, label_of(operand), "a masked array", "an array without a mask, as of its method filled");
   if (!fields_are_known(object)) {
     Keepers unused;  // NumPy keeps the memory itself
     return read_array_interface(object, operand, view, unused);

@@ -138,6 +138,21 @@ def test_dlpack_failures_come_through(plain, out):
     assert out.untouched()
 
 
+def test_a_masked_array_is_refused(plain, out):
+    graph, a, b, y = plain
+    masked = np.ma.masked_array(B, mask=B > 0)
+    error = refused("pack.object", lambda: graph.execute({a: A, b: masked, y: out.array}), out)
+    assert error.got == "a masked array"
+    graph.execute({a: A, b: masked.filled(0), y: out.array})
+    assert np.array_equal(out.array, A @ np.where(B > 0, 0, B))
+
+
+def test_other_subclasses_are_read_as_arrays(plain, out):
+    graph, a, b, y = plain
+    graph.execute({a: A, b: B.view(type("Mine", (np.ndarray,), {})), y: out.array})
+    assert np.array_equal(out.array, EXACT)
+
+
 def test_memory_of_a_gpu_is_refused_by_the_cpu(plain, out):
     graph, a, b, y = plain
 

@@ -108,6 +108,20 @@ WITH_PARAMETERS = [
 ]
 
 
+@pytest.mark.parametrize("method,parameters", [(m, p) for m, p, _ in WITH_PARAMETERS if len(p) == 1])
+def test_a_parameter_that_fp32_does_not_hold_is_refused(method, parameters):
+    (parameter,) = parameters
+    for bad, good in [(3.5e38, 3.4e38), (-1e300, -np.inf)]:
+        graph = verglas.Graph(io_data_type="fp32")
+        inputs = [graph.tensor(name=n, dim=[2, 2], stride=[2, 1]) for n in "xy"]
+        inputs = inputs if method.endswith("_backward") else inputs[:1]
+        with pytest.raises(verglas.InvalidGraphError) as caught:
+            getattr(graph, method)(*inputs, **{parameter: bad})
+        assert (caught.value.rule, caught.value.operand) == ("graph.parameters", parameter)
+        assert caught.value.want == "a number that fp32 holds"
+        getattr(graph, method)(*inputs, **{parameter: good})
+
+
 def run(make, *inputs):
     """make(graph, value, *others) after the identity product of the first input; the others are epilogue operands."""
     first = inputs[0]
