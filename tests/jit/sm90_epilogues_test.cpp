@@ -1,14 +1,12 @@
 #include <gtest/gtest.h>
 
-#include <ctime>
 #include <functional>
 
 #include "chain/analyse.hpp"
+#include "clean.hpp"
 #include "cuda/nvrtc_table.hpp"
-#include "engine/sm90/code_size.hpp"
 #include "engine/sm90/engine.hpp"
 #include "engine/sm90/generate.hpp"
-#include "jit/cubin.hpp"
 #include "support/required.hpp"
 #include "verglas/verglas.hpp"
 
@@ -191,20 +189,7 @@ class Epilogues : public ::testing::TestWithParam<NamedChain> {};
 TEST_P(Epilogues, CompileCleanOnEveryTile) {
   if (const auto nvrtc = cuda::nvrtc(); !nvrtc) VERGLAS_SKIP_FOR_WANT_OF("nvrtc", nvrtc.error().text);
   const chain::FusionChain chain = chain_of(GetParam().describe);
-  int tiles = 0;
-  for (const Knobs& knobs : sm90::configurations_of(chain, 132)) {
-    if (knobs.at("PROGRAMMATIC") != 0) continue;
-    const std::clock_t start = std::clock();
-    const jit::CompiledKernel k = compile(chain, knobs);
-    EXPECT_TRUE(k.report.clean()) << k.kernel << '\n' << k.log;
-    const int instructions = jit::read_cubin(k.cubin, k.kernel)->instructions;
-    std::printf("%-64s %4d registers %5d instructions (%5d counted) %5.0f ms of a processor\n", k.kernel.c_str(),
-                k.report.registers, instructions, sm90::instructions_of(chain, sm90::configuration_of(chain, knobs)),
-                1e3 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC);
-    EXPECT_LE(instructions, sm90::kMostInstructions) << k.kernel;
-    ++tiles;
-  }
-  EXPECT_EQ(tiles, GetParam().tiles);
+  EXPECT_EQ(jit_test::compile_clean(chain), GetParam().tiles);
 }
 
 INSTANTIATE_TEST_SUITE_P(Chains, Epilogues, ::testing::ValuesIn(chains()), [](const auto& i) { return i.param.name; });
@@ -224,16 +209,11 @@ TEST(EpiloguesOfFewRows, CompileClean) {
     g.validate();
     const auto chain = chain::analyse(g.data());
     ASSERT_TRUE(chain.has_value());
-    int few = 0;
-    for (const Knobs& knobs : sm90::configurations_of(*chain, 132)) {
+    const auto of_few_rows = [](const Knobs& knobs) {
       const bool narrow = knobs.at("TILE_M") == 128 && knobs.at("TILE_N") == 64;
-      if ((knobs.at("EXCHANGED") == 0 && knobs.at("SPLIT") == 1 && !narrow) || knobs.at("PROGRAMMATIC") != 0) continue;
-      const jit::CompiledKernel k = compile(*chain, knobs);
-      EXPECT_TRUE(k.report.clean()) << k.kernel << '\n' << k.log;
-      std::printf("%-56s %4d registers %7.0f ms\n", k.kernel.c_str(), k.report.registers, k.compile_ms);
-      ++few;
-    }
-    EXPECT_EQ(few, rows >= 128 ? 1 : 4);
+      return knobs.at("EXCHANGED") != 0 || knobs.at("SPLIT") != 1 || narrow;
+    };
+    EXPECT_EQ(jit_test::compile_clean(*chain, of_few_rows), rows >= 128 ? 1 : 4);
   }
 }
 

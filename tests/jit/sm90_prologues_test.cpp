@@ -3,9 +3,9 @@
 #include <functional>
 
 #include "chain/analyse.hpp"
+#include "clean.hpp"
 #include "cuda/nvrtc_table.hpp"
 #include "engine/sm90/engine.hpp"
-#include "engine/sm90/generate.hpp"
 #include "support/required.hpp"
 #include "verglas/verglas.hpp"
 
@@ -58,17 +58,8 @@ void expect_clean_on_every_tile(Graph& g, bool held = false) {
   ASSERT_TRUE(chain.has_value()) << chain.error().text;
   const auto claimed = sm90::claim_chain(*chain);
   ASSERT_TRUE(claimed.has_value()) << claimed.error().text;
-  int tiles = 0;
-  for (const Knobs& knobs : sm90::configurations_of(*chain, 132)) {
-    if (knobs.at("PROGRAMMATIC") != 0 || (held && knobs.at("A_IN_REGISTERS") == 0)) continue;
-    const auto request =
-        sm90::compile_request(sm90::configuration_of(*chain, knobs), sm90::epilogue_of(sm90::seen_chain(*chain, knobs))->text);
-    const jit::CompiledKernel k = jit::compile(**cuda::nvrtc(), request);
-    EXPECT_TRUE(k.report.clean()) << k.kernel << '\n' << k.log;
-    std::printf("%-64s %4d registers %7.0f ms\n", k.kernel.c_str(), k.report.registers, k.compile_ms);
-    ++tiles;
-  }
-  EXPECT_GE(tiles, held ? 1 : 3);
+  const auto wanted = [held](const Knobs& knobs) { return !held || knobs.at("A_IN_REGISTERS") != 0; };
+  EXPECT_GE(jit_test::compile_clean(*chain, wanted), held ? 1 : 3);
 }
 
 TEST_P(Prologues, CompileCleanOnEveryTile) {

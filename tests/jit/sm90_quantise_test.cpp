@@ -3,10 +3,8 @@
 #include <functional>
 
 #include "chain/analyse.hpp"
+#include "clean.hpp"
 #include "cuda/nvrtc_table.hpp"
-#include "engine/sm90/code_size.hpp"
-#include "engine/sm90/engine.hpp"
-#include "jit/cubin.hpp"
 #include "support/required.hpp"
 #include "verglas/verglas.hpp"
 
@@ -80,20 +78,7 @@ class Quantised : public ::testing::TestWithParam<std::tuple<Operand, Outputs>> 
 TEST_P(Quantised, CompileCleanOnEveryTile) {
   if (const auto nvrtc = cuda::nvrtc(); !nvrtc) VERGLAS_SKIP_FOR_WANT_OF("nvrtc", nvrtc.error().text);
   const chain::FusionChain chain = chain_of(std::get<0>(GetParam()), std::get<1>(GetParam()));
-  int tiles = 0;
-  for (const Knobs& knobs : sm90::configurations_of(chain, 132)) {
-    if (knobs.at("PROGRAMMATIC") != 0) continue;
-    const sm90::KernelConfig config = sm90::configuration_of(chain, knobs);
-    const jit::CompiledKernel k =
-        jit::compile(**cuda::nvrtc(), sm90::compile_request(config, sm90::epilogue_of(chain, knobs).text));
-    EXPECT_TRUE(k.report.clean()) << k.kernel << '\n' << k.log;
-    const int instructions = jit::read_cubin(k.cubin, k.kernel)->instructions;
-    std::printf("%-80s %4d registers %5d instructions (%5d counted)\n", k.kernel.c_str(), k.report.registers, instructions,
-                sm90::instructions_of(chain, config));
-    EXPECT_LE(instructions, sm90::kMostInstructions) << k.kernel;
-    ++tiles;
-  }
-  EXPECT_GE(tiles, 2);
+  EXPECT_GE(jit_test::compile_clean(chain), 2);
 }
 
 INSTANTIATE_TEST_SUITE_P(Jit, Quantised, ::testing::Combine(::testing::ValuesIn(kOperands), ::testing::ValuesIn(kOutputs)),
