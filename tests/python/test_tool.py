@@ -201,6 +201,22 @@ def test_wrong_usage_is_code_2(arguments):
     assert call(*arguments, code=2)
 
 
+@pytest.mark.parametrize(
+    "arguments,text",
+    [
+        (["fly"], "verglas: got 'fly', wanted one of doctor, run, explain, compile, tune, bench, cache"),
+        ([], "verglas: got no command, wanted one of doctor,"),
+        (["cache", "wash"], "verglas cache: got 'wash', wanted one of list, verify, clear"),
+        (["tune"], "verglas tune: graph is required"),
+        (["cache", "list", "all"], "verglas cache list: The following argument was not expected: all"),
+    ],
+)
+def test_wrong_usage_names_the_command_and_what_there_is(arguments, text):
+    said = call(*arguments, code=2)
+    assert said.startswith(text)
+    assert said.endswith(f"Run '{text.split(':')[0]} --help' for more information.\n")
+
+
 def test_an_input_without_a_file_is_wrong_usage(graph):
     assert "'x' is not of the form NAME=FILE.npy" in call("run", graph(), "--random", 1, "--input", "x", code=2)
 
