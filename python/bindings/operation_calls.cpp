@@ -24,10 +24,12 @@ using ops::Repeat;
 
 /// What is asked of torch in a call. Empty until a first tensor of its comes in; never freed, since it lives as long as Python.
 struct Torch {
-  PyObject *tensor = nullptr, *parameter = nullptr;  ///< types
-  PyObject* empty = nullptr;                         ///< empty_strided
-  PyObject* dtype_of = nullptr;                      ///< of a data_type
-  PyObject* device = nullptr;                        ///< type
+  PyObject *tensor = nullptr, *parameter = nullptr;       ///< types
+  PyObject* empty = nullptr;                              ///< empty_strided
+  PyObject *host_empty = nullptr, *cuda_empty = nullptr;  ///< the same of extents, strides and a type alone, or None
+  PyObject* current_device = nullptr;                     ///< of CUDA, where `cuda_empty` allocates
+  PyObject* dtype_of = nullptr;                           ///< of a data_type
+  PyObject* device = nullptr;                             ///< type
   PyObject* grad_enabled = nullptr;
   PyObject* transform = nullptr;                    ///< None where no transform of functorch's is on
   PyObject *modes = nullptr, *functions = nullptr;  ///< how many modes look at calls
@@ -139,6 +141,7 @@ class OperationFunction {
   struct Output {
     std::size_t place;
     nb::object args, kwargs;  ///< of empty_strided
+    nb::tuple layout;         ///< extents, strides and type
   };
   struct Call {
     std::vector<nb::object> values;  ///< compared
@@ -162,11 +165,21 @@ class OperationFunction {
     return nullptr;
   }
 
+  /// What allocates for operands of this device without asking where, as torch's own compiler does; null where nothing does.
+  static PyObject* short_empty(Device device) {
+    if (device.type == DeviceType::cpu) return torch.host_empty == Py_None ? nullptr : torch.host_empty;
+    if (torch.cuda_empty == Py_None) return nullptr;
+    const nb::object current = call(torch.current_device);
+    return PyLong_Check(current.ptr()) && PyLong_AsLong(current.ptr()) == device.id ? torch.cuda_empty : nullptr;
+  }
+
   std::vector<nb::object> make(const std::vector<Output>& outputs, std::span<TensorView> given, Keepers& keep) const {
     std::vector<nb::object> made;
     made.reserve(outputs.size());
+    PyObject* const empty = short_empty(given[0].device);
     for (const Output& o : outputs) {
-      made.push_back(nb::steal(PyObject_Call(torch.empty, o.args.ptr(), o.kwargs.ptr())));
+      made.push_back(nb::steal(empty != nullptr ? PyObject_Call(empty, o.layout.ptr(), nullptr)
+                                                : PyObject_Call(torch.empty, o.args.ptr(), o.kwargs.ptr())));
       if (!made.back().is_valid()) throw nb::python_error();
       const ExchangeType* type = exchange_of(made.back());
       const OperandInfo& info = infos_[o.place];
@@ -228,7 +241,9 @@ class OperationFunction {
       kwargs["dtype"] = nb::handle(torch.dtype_of)(v.dtype);
       kwargs["device"] =
           v.device.type == DeviceType::cuda ? nb::handle(torch.device)("cuda", v.device.id) : nb::handle(torch.device)("cpu");
-      c->outputs.push_back({i, nb::make_tuple(tuple(v.extent), tuple(v.stride)), std::move(kwargs)});
+      const nb::tuple extent = tuple(v.extent), stride = tuple(v.stride);
+      const nb::tuple layout = nb::make_tuple(extent, stride, kwargs["dtype"]);
+      c->outputs.push_back({i, nb::make_tuple(extent, stride), std::move(kwargs), layout});
     }
     Keepers keep;
     const std::vector<nb::object> made = make(c->outputs, given, keep);
@@ -374,10 +389,14 @@ void bind_operation_calls(nb::module_& m) {
              nb::arg("declared"), nb::arg("names"), nb::arg("defaults"));
   m.def(
       "use_torch",
-      [](nb::object tensor, nb::object parameter, nb::object empty, nb::object dtype_of, nb::object device,
-         nb::object grad_enabled, nb::object transform, nb::object modes, nb::object functions) {
+      [](nb::object tensor, nb::object parameter, nb::object empty, nb::object host_empty, nb::object cuda_empty,
+         nb::object current_device, nb::object dtype_of, nb::object device, nb::object grad_enabled, nb::object transform,
+         nb::object modes, nb::object functions) {
         torch = {.parameter = parameter.release().ptr(),
                  .empty = empty.release().ptr(),
+                 .host_empty = host_empty.release().ptr(),
+                 .cuda_empty = cuda_empty.release().ptr(),
+                 .current_device = current_device.release().ptr(),
                  .dtype_of = dtype_of.release().ptr(),
                  .device = device.release().ptr(),
                  .grad_enabled = grad_enabled.release().ptr(),
@@ -386,7 +405,8 @@ void bind_operation_calls(nb::module_& m) {
                  .functions = functions.release().ptr()};
         torch.tensor = tensor.release().ptr();
       },
-      nb::kw_only(), nb::arg("tensor"), nb::arg("parameter"), nb::arg("empty"), nb::arg("dtype_of"), nb::arg("device"),
+      nb::kw_only(), nb::arg("tensor"), nb::arg("parameter"), nb::arg("empty"), nb::arg("host_empty").none(),
+      nb::arg("cuda_empty").none(), nb::arg("current_device").none(), nb::arg("dtype_of"), nb::arg("device"),
       nb::arg("grad_enabled"), nb::arg("transform"), nb::arg("modes"), nb::arg("functions"),
       "Says what `OperationFunction` asks of torch.");
 }

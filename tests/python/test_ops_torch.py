@@ -502,3 +502,13 @@ def test_an_operator_takes_the_short_way_below_autograd(monkeypatch):
     a.requires_grad_()
     for got, exact in zip(call()[:2], want[:2], strict=True):  # the third would be amax
         assert got.requires_grad and torch.equal(got, exact)
+
+
+def test_outputs_are_tensors_of_their_own():
+    a, b, _, _ = drawn(5, 64, 7, 1, 1)
+    for again in range(2):  # the second by the short way
+        made = [t for t in ops.gemm_swiglu_forward(a, b).values() if t is not None]
+        assert all(t._base is None and t.untyped_storage().resizable() and not t.is_inference() for t in made), again
+        assert len({t.untyped_storage().data_ptr() for t in made}) == len(made)
+    with torch.inference_mode():
+        assert all(t.is_inference() for t in ops.gemm_swiglu_forward(a, b).values() if t is not None)

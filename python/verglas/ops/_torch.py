@@ -321,11 +321,18 @@ def _dtype(given: Any, default: torch.dtype) -> torch.dtype:
 _functorch = getattr(torch._C, "_functorch", None)
 _can_be_plain = hasattr(_functorch, "peek_interpreter_stack")
 
+# What torch's compiler allocates with; the second on the current device alone.
+_guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
+_current_device = getattr(torch._C, "_cuda_getDevice", None)
+
 if _can_be_plain:
     use_torch(
         tensor=Tensor,
         parameter=Parameter,
         empty=torch.empty_strided,
+        host_empty=getattr(_guards, "_empty_strided_cpu", None),
+        cuda_empty=getattr(_guards, "_empty_strided_cuda", None) if _current_device is not None else None,
+        current_device=_current_device,
         dtype_of=torch_dtype,
         device=torch.device,
         grad_enabled=torch.is_grad_enabled,
