@@ -33,6 +33,7 @@ struct Torch {
   PyObject* grad_enabled = nullptr;
   PyObject* transform = nullptr;                    ///< None where no transform of functorch's is on
   PyObject *modes = nullptr, *functions = nullptr;  ///< how many modes look at calls
+  PyObject* forward = nullptr;                      ///< names of torch.autograd.forward_ad
 };
 Torch torch;
 
@@ -46,8 +47,15 @@ bool is_zero(PyObject* function) {
   return PyLong_Check(answer.ptr()) && PyLong_AsLong(answer.ptr()) == 0;
 }
 
+/// Derivatives in forward mode, which tensors carry along, are being computed.
+bool is_forward() {
+  static PyObject* const name = PyUnicode_InternFromString("_current_level");
+  PyObject* const level = PyDict_GetItemWithError(torch.forward, name);
+  return level == nullptr || !PyLong_Check(level) || PyLong_AsLong(level) >= 0;
+}
+
 /// True where no mode and no transform of torch's looks at calls.
-bool is_plain() { return call(torch.transform).is_none() && is_zero(torch.modes) && is_zero(torch.functions); }
+bool is_plain() { return call(torch.transform).is_none() && is_zero(torch.modes) && is_zero(torch.functions) && !is_forward(); }
 
 /// A value that can be told again by its address, or by a comparison that is as cheap.
 bool is_constant(PyObject* v) {
@@ -391,7 +399,7 @@ void bind_operation_calls(nb::module_& m) {
       "use_torch",
       [](nb::object tensor, nb::object parameter, nb::object empty, nb::object host_empty, nb::object cuda_empty,
          nb::object current_device, nb::object dtype_of, nb::object device, nb::object grad_enabled, nb::object transform,
-         nb::object modes, nb::object functions) {
+         nb::object modes, nb::object functions, nb::dict forward) {
         torch = {.parameter = parameter.release().ptr(),
                  .empty = empty.release().ptr(),
                  .host_empty = host_empty.release().ptr(),
@@ -402,12 +410,13 @@ void bind_operation_calls(nb::module_& m) {
                  .grad_enabled = grad_enabled.release().ptr(),
                  .transform = transform.release().ptr(),
                  .modes = modes.release().ptr(),
-                 .functions = functions.release().ptr()};
+                 .functions = functions.release().ptr(),
+                 .forward = forward.release().ptr()};
         torch.tensor = tensor.release().ptr();
       },
       nb::kw_only(), nb::arg("tensor"), nb::arg("parameter"), nb::arg("empty"), nb::arg("host_empty").none(),
       nb::arg("cuda_empty").none(), nb::arg("current_device").none(), nb::arg("dtype_of"), nb::arg("device"),
-      nb::arg("grad_enabled"), nb::arg("transform"), nb::arg("modes"), nb::arg("functions"),
+      nb::arg("grad_enabled"), nb::arg("transform"), nb::arg("modes"), nb::arg("functions"), nb::arg("forward"),
       "Says what `OperationFunction` asks of torch.");
 }
 

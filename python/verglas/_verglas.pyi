@@ -1643,6 +1643,7 @@ def use_torch(
     transform: object,
     modes: object,
     functions: object,
+    forward: dict,
 ) -> None:
     """Says what `OperationFunction` asks of torch."""
 

@@ -512,3 +512,44 @@ def test_outputs_are_tensors_of_their_own():
         assert len({t.untyped_storage().data_ptr() for t in made}) == len(made)
     with torch.inference_mode():
         assert all(t.is_inference() for t in ops.gemm_swiglu_forward(a, b).values() if t is not None)
+
+
+def test_transforms_of_functions():
+    a, b, _, _ = drawn(5, 64, 7, 1, 1)
+    srelu = lambda x, w: ops.gemm_srelu_forward(x, w, d_dtype="fp32").d_tensor.square().sum()  # noqa: E731
+    swiglu = lambda x, w: ops.gemm_swiglu_forward(x, w, c_dtype="fp32").c_tensor.square().sum()  # noqa: E731
+    for loss in (srelu, swiglu):
+        x, w = a.clone().requires_grad_(), b.clone().requires_grad_()
+        loss(x, w).backward()
+        got = torch.func.grad(loss, argnums=(0, 1))(a, b)
+        assert torch.equal(got[0], x.grad) and torch.equal(got[1], w.grad)
+        many = torch.stack([a, -a, 2 * a])
+        each = torch.stack([torch.func.grad(loss)(one, b) for one in many])
+        torch.testing.assert_close(torch.func.vmap(torch.func.grad(loss), (0, None))(many, b), each)
+    with pytest.raises(RuntimeError, match="no derivative"):
+        torch.func.grad(lambda x: ops.gemm_amax_forward(x, b).c_tensor.sum())(a)
+
+
+def test_no_derivative_in_forward_mode_is_said():
+    from torch.autograd import forward_ad
+
+    a, b, _, _ = drawn(5, 64, 7, 1, 1)
+    calls = [lambda x: ops.gemm_swiglu_forward(x, b).c_tensor, lambda x: ops.gemm_amax_forward(x, b).c_tensor]
+    for call in calls:
+        call(a)  # brings the short way in, which would have none of it
+        with pytest.raises(RuntimeError, match="forward mode"):
+            torch.func.jvp(call, (a,), (a,))
+        with forward_ad.dual_level():
+            assert torch.equal(call(a), call(a))
+            with pytest.raises(RuntimeError, match="forward mode"):
+                call(forward_ad.make_dual(a, a))
+
+
+def test_tensors_without_memory_have_outputs_likewise():
+    a, b, _, prob = drawn(5, 64, 7, 2, 1)
+    for call in (lambda *t: ops.gemm_swiglu_forward(*t[:2]), lambda *t: ops.gemm_srelu_forward(t[0], t[1], None, None, t[2])):
+        want, got = call(a, b, prob), call(*(t.to("meta") for t in (a, b, prob)))
+        for w, g in zip(want, got, strict=True):
+            assert (w is None) == (g is None)
+            if w is not None:
+                assert g.is_meta and (g.shape, g.stride(), g.dtype) == (w.shape, w.stride(), w.dtype)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.nn import Parameter
 
 from verglas._verglas import OperationFunction, OperationOptions, TensorSpec, use_torch
@@ -224,6 +226,43 @@ def _product_gradients(ctx: Any, of_x: Tensor, a: Tensor, b: Tensor) -> tuple[Te
     return of_a, of_b
 
 
+def _differentiable(operator: Any, keep: Callable[..., None], backward: Callable[..., Any]) -> Any:
+    """The operator for torch.func's transforms, which look at no autograd of custom operators."""
+
+    class Differentiable(torch.autograd.Function):
+        generate_vmap_rule = True
+
+        @staticmethod
+        def forward(*arguments: Any) -> Any:
+            return operator(*arguments)
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+            keep(ctx, inputs, output)
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Any) -> Any:
+            return backward(ctx, *gradients)
+
+    Differentiable.__name__ = operator._name
+    return Differentiable
+
+
+def _keep_nothing(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    pass
+
+
+def _no_derivative(ctx: Any, *_: Any) -> Any:
+    raise RuntimeError("this operation of verglas has no derivative")
+
+
+# Of operators under torch.func's transforms.
+_DIFFERENTIABLE: dict[str, Any] = {
+    operator._name.removeprefix("verglas::"): _differentiable(operator, _keep_nothing, _no_derivative)
+    for operator in (gemm_amax, gemm_dsrelu, gemm_proj_rope_mxfp8)
+}
+
+
 def _keep_srelu(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     a, b, prob, ctx.alpha, _, _, _, _, sfa, sfb, _, ctx.sf_vec_size = inputs
     ctx.set_materialize_grads(False)
@@ -238,9 +277,8 @@ def _srelu_backward(ctx: Any, of_c: Tensor | None, of_d: Tensor | None, *_: None
     if of_d is None:
         of_x, of_prob = 0.0, None
     else:
-        of_x, of_prob, _, _ = gemm_dsrelu(
-            a, b, _packed(of_d), prob, ctx.alpha, torch.float32, sfa=sfa, sfb=sfb, sf_vec_size=ctx.sf_vec_size
-        )
+        given = {"a": a, "b": b, "c": _packed(of_d), "prob": prob, "alpha": ctx.alpha, "d_dtype": torch.float32}
+        of_x, of_prob, _, _ = _call("gemm_dsrelu", {**given, "sfa": sfa, "sfb": sfb, "sf_vec_size": ctx.sf_vec_size})
     if of_c is not None:
         of_x = of_x + of_c.float()
     gradients = (None, None) if sfa is not None or isinstance(of_x, float) else _product_gradients(ctx, of_x, a, b)
@@ -248,6 +286,7 @@ def _srelu_backward(ctx: Any, of_c: Tensor | None, of_d: Tensor | None, *_: None
 
 
 gemm_srelu.register_autograd(_srelu_backward, setup_context=_keep_srelu)
+_DIFFERENTIABLE["gemm_srelu"] = _differentiable(gemm_srelu, _keep_srelu, _srelu_backward)
 
 
 def _keep_swiglu(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -273,6 +312,7 @@ def _swiglu_backward(ctx: Any, of_ab12: Tensor, of_c: Tensor, *_: None) -> tuple
 
 
 gemm_swiglu.register_autograd(_swiglu_backward, setup_context=_keep_swiglu)
+_DIFFERENTIABLE["gemm_swiglu"] = _differentiable(gemm_swiglu, _keep_swiglu, _swiglu_backward)
 
 # Operator, places of its inputs, its types and their defaults, whether it has alpha and majors, places of its outputs.
 _SCALES = ("sfa", "sfb")
@@ -339,18 +379,39 @@ if _can_be_plain:
         transform=_functorch.peek_interpreter_stack,
         modes=torch._C._len_torch_dispatch_stack,
         functions=torch._C._len_torch_function_stack,
+        forward=vars(forward_ad),
     )
 
 
 def _are_plain(tensors: list[Tensor]) -> bool:
-    """True where no subclass, no mode and no transform of torch's looks at calls with these tensors."""
+    """True where no subclass, no mode and no transform of torch's looks at calls with these tensors, and all have memory."""
     return (
         _can_be_plain
-        and all(type(t) in (Tensor, Parameter) for t in tensors)
+        and all(type(t) in (Tensor, Parameter) and not t.is_meta for t in tensors)
+        and forward_ad._current_level < 0
         and _functorch.peek_interpreter_stack() is None
         and torch._C._len_torch_dispatch_stack() == 0
         and torch._C._len_torch_function_stack() == 0
     )
+
+
+def _call(name: str, arguments: dict[str, Any]) -> Any:
+    operator = _OPERATORS[name][0]
+    if not torch.compiler.is_compiling():
+        if forward_ad._current_level >= 0:
+            for tensor in arguments.values():
+                if isinstance(tensor, Tensor) and forward_ad.unpack_dual(tensor).tangent is not None:
+                    raise RuntimeError(f"verglas::{name} has no derivative in forward mode")
+        if _can_be_plain and _functorch.peek_interpreter_stack() is not None:
+            return _DIFFERENTIABLE[name].apply(*_positional(name)(**arguments))
+    return operator(**arguments)
+
+
+@functools.cache
+def _positional(name: str) -> Callable[..., tuple[Any, ...]]:
+    """All arguments of an operator in their order."""
+    schema = _OPERATORS[name][0]._opoverload._schema.arguments
+    return lambda **given: tuple(given[a.name] if a.name in given else a.default_value for a in schema)
 
 
 def run(
@@ -368,14 +429,14 @@ def run(
             operation.run(given, settings, alpha, stream)
             made = {place: tensor for place, tensor, spec in zip(places, given, specs, strict=True) if spec is not None}
             return TupleDict([(key, made.get(key.removesuffix("_tensor"))) for key in keys])
-    operator, inputs, types, others, outputs = _OPERATORS[name]
+    _, inputs, types, others, outputs = _OPERATORS[name]
     if stream is not None and not isinstance(stream, int):
         stream = stream.cuda_stream
     chosen = {**options, "alpha": float(alpha)}
     arguments = {place: tensors.get(place) for place in inputs}
     arguments |= {option: _dtype(options.get(option), default) for option, default in types.items()}
     arguments |= {option: chosen[option] for option in others if option in chosen}
-    made = dict(zip(outputs, operator(**arguments, stream=stream), strict=True))
+    made = dict(zip(outputs, _call(name, {**arguments, "stream": stream}), strict=True))
     if "amax" in made:
         made["amax"] = made["amax"] if made["amax"].numel() else None
     for scales, data in (("sfd", "d"), ("sfc", "c")):
