@@ -144,14 +144,16 @@ std::string wgmma_text(const KernelConfig& c) {
                               c.b_major == Major::k ? 0 : 1);
   const int count = c.scaled ? 1 : from_registers && !c.carried ? 2 : 4;
   std::string steps, registers_a, operands_a;
+  const auto instruction = [&](const std::string& a, const std::string& b, const char* accumulates) {
+    return fmt::format("        \"wgmma.mma_async.sync.aligned.m64n{}k{}.{}.{}.{} {{{}}}, {}, {}, {}{};\\n\"\n", instruction_n(c),
+                       k, integer ? "s32" : "f32", wgmma_type(c.input), wgmma_type(input_of_b(c)), list, a, b, accumulates,
+                       immediates);
+  };
   for (int step = 0; step < count; ++step) {
     const std::string a = from_registers ? fmt::format("{{%{},%{},%{},%{}}}", registers + 4 * step, registers + 4 * step + 1,
                                                        registers + 4 * step + 2, registers + 4 * step + 3)
                                          : fmt::format("a{}", step);
-    fmt::format_to(std::back_inserter(steps),
-                   "        \"wgmma.mma_async.sync.aligned.m64n{}k{}.{}.{}.{} {{{}}}, {}, b{}, {}{};\\n\"\n", instruction_n(c), k,
-                   integer ? "s32" : "f32", wgmma_type(c.input), wgmma_type(input_of_b(c)), list, a, step, step ? "1" : "p",
-                   immediates);
+    steps += instruction(a, fmt::format("b{}", step), step ? "1" : "p");
     for (int i = 0; from_registers && i < 4; ++i) operands_a += fmt::format("\"r\"(a[{}]), ", 4 * step + i);
   }
   // The address is in the low word, and no tile crosses its 14 bits: 32-bit additions.
@@ -166,6 +168,26 @@ std::string wgmma_text(const KernelConfig& c) {
   };
   const int b = registers + (from_registers ? 4 * count : 1);
   if (!from_registers) operands_a = "\"l\"(a), ";
+  // Where the depth of a group ends: of a k-block the steps that it has.
+  const std::string first_steps =
+      !c.depth_groups
+          ? std::string()
+          : fmt::format(
+                "  /// The first `count` k-steps.\n"
+                "  VG_DEVICE static void multiply_steps(Accumulator (&d)[{0}], uint64 a, uint64 b, int count, bool accumulate) "
+                "{{\n"
+                "#pragma unroll 1\n"
+                "    for (int step = 0; step < count; ++step)\n"
+                "      asm volatile(\n"
+                "        \"{{\\n.reg .pred p;\\nsetp.ne.b32 p, %{1}, 0;\\nwgmma.fence.sync.aligned;\\n\"\n"
+                "{2}"
+                "        \"wgmma.commit_group.sync.aligned;\\n}}\"\n"
+                "        : {3}\n"
+                "        : \"l\"(a + {4} * step), \"l\"(b + {5} * step), \"r\"(static_cast<int>(accumulate || step != 0))\n"
+                "        : \"memory\");\n"
+                "  }}\n",
+                registers, registers + 2, instruction(fmt::format("%{}", registers), fmt::format("%{}", registers + 1), "p"),
+                operands, a_step, b_step);
   return fmt::format(
       "struct Wgmma {{\n"
       "  using Accumulator = {0};\n"
@@ -181,12 +203,13 @@ std::string wgmma_text(const KernelConfig& c) {
       "        : \"memory\");\n"
       "  }}\n"
       "{10}"
+      "{11}"
       "  VG_DEVICE static void settle(Accumulator (&d)[{2}]) {{ asm volatile(\"\" : {8}::\"memory\"); }}\n"
       "}};\n",
       integer ? "int" : "float", instruction_n(c), registers,
       from_registers ? fmt::format("const uint32 (&a)[{}]", 4 * count) : std::string("uint64 a"), b + 1,
       from_registers ? std::string() : addresses('a', registers, a_step), addresses('b', b, b_step), steps, operands, operands_a,
-      c.scaled ? scaled_text(c) : std::string());
+      c.scaled ? scaled_text(c) : std::string(), first_steps);
 }
 
 std::string kernel_source(const KernelConfig& c, const EpilogueText& epilogue, const std::string& entry) {

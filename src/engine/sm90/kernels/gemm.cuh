@@ -121,7 +121,8 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
     const auto on_issued = [&] {
       if (C::PINGPONG && threadIdx.x % 32 == 0) barrier_arrive(L::order(smem, consumer ^ 1));
     };
-    int k_blocks = tile.k_blocks;
+    int k_blocks = tile.k_blocks, last_steps = 4;
+    if constexpr (C::DEPTH_GROUPS) last_steps = tiles.steps_of(tile.k_end - tile.k - (k_blocks - 1) * L::BLOCK_K);
     if (L::ENDS_EARLY && piece.blocks <= 0) {
       pass_tile<C>(smem, ring, k_blocks, on_block);
       k_blocks = 0;
@@ -140,7 +141,7 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
     } else if (L::ENDS_EARLY && L::M_BLOCKS > 1 && piece.blocks == 1) {
       multiply_tile<C, Wgmma, 1>(acc, smem, ring, k_blocks, first_row_block, on_stage, on_block, on_issued);
     } else {
-      multiply_tile<C, Wgmma>(acc, smem, ring, k_blocks, first_row_block, on_stage, on_block, on_issued);
+      multiply_tile<C, Wgmma>(acc, smem, ring, k_blocks, first_row_block, on_stage, on_block, on_issued, last_steps);
     }
     if constexpr (C::PINGPONG) ring.skip(turns.k_blocks_between());
     if (!split.join(acc)) continue;

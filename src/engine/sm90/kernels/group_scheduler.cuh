@@ -183,14 +183,20 @@ class GroupTiles {
     return p_.k_blocks;
   }
 
+  /// K-steps of a k-block of which `left` are the group's; one of zeros where it has none.
+  VG_DEVICE static int steps_of(int left) {
+    constexpr int STEP = Layout<C>::BLOCK_K / 4;
+    return left <= STEP ? 1 : left >= 4 * STEP ? 4 : (left + STEP - 1) / STEP;
+  }
+
   /// Zeros over what a stage has behind the end of a group: rows of another, and 0 times an infinity of its would not be 0. By a
   /// consumer, on what it reads: lines of k that others clear as well.
   VG_DEVICE static void cut(uint32 stage, int first_row_block, int k_left, int consumer) {
     using L = Layout<C>;
     if (k_left >= L::BLOCK_K) return;
-    const int first = k_left > 0 ? k_left * 8 : 0;
+    const int first = k_left > 0 ? k_left * 8 : 0, last = (C::PROMOTED ? 4 : steps_of(k_left)) * 128;
     const auto clear = [&](uint32 block) {
-      for (int i = first + static_cast<int>(threadIdx.x) % 128; i < 512; i += 128) store_shared(block + 16 * i, Piece<16>{});
+      for (int i = first + static_cast<int>(threadIdx.x) % 128; i < last; i += 128) store_shared(block + 16 * i, Piece<16>{});
     };
     for (int i = 0; i < (L::A_COPIED ? 0 : C::A_COUNT); ++i)
       for (int block = 0; block < L::M_BLOCKS; ++block) clear(stage + i * L::A_BYTES + (first_row_block + block) * 8192);

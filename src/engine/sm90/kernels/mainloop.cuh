@@ -144,15 +144,17 @@ VG_DEVICE void multiply_tile_scaled(float (&acc)[C::GEMMS][Layout<C>::M_BLOCKS][
 ///         row 16w + l/4 + 8(i/2 % 2), column 8(i/4) + 2(l % 4) + i%2
 /// The newest stage stays in flight: stage s is released once the products of stage s + 1 have been issued and those of s are
 /// done. `on_stage` runs when a stage is there, `on_block` when the products of a k-block have been issued, `on_issued` when all
-/// have. ROWS: row blocks that are multiplied, where those behind belong to nobody.
+/// have. ROWS: row blocks that are multiplied, where those behind belong to nobody. `last_steps`: k-steps of the last k-block,
+/// where the depth of a group ends inside of it.
 template <class C, class Wgmma, int ROWS = Layout<C>::M_BLOCKS, class OnStage, class OnBlock, class OnIssued>
 VG_DEVICE void multiply_tile(typename Wgmma::Accumulator (&acc)[C::GEMMS][Layout<C>::M_BLOCKS][C::BLOCK_N / 2], uint32 smem,
                              Ring<C::STAGES>& ring, int k_blocks, int first_row_block, OnStage on_stage, OnBlock on_block,
-                             OnIssued on_issued) {
+                             OnIssued on_issued, int last_steps = 4) {
   using L = Layout<C>;
   const bool arriving = threadIdx.x % 32 == 0;
+  const int whole = C::DEPTH_GROUPS && last_steps < 4 ? k_blocks - 1 : k_blocks;
   int previous = 0;
-  for (int k_block = 0; k_block < k_blocks; ++k_block) {
+  for (int k_block = 0; k_block < whole; ++k_block) {
     barrier_wait(L::full(smem, ring.stage), ring.phase);  // acquires what the copy engine wrote
     const uint32 stage = smem + ring.stage * L::STAGE_BYTES;
     on_stage(stage, k_block);
@@ -174,6 +176,27 @@ VG_DEVICE void multiply_tile(typename Wgmma::Accumulator (&acc)[C::GEMMS][Layout
     previous = ring.stage;
     ring.next();
   }
+  int last = -1;
+  if constexpr (C::DEPTH_GROUPS) {
+    if (whole != k_blocks) {
+      barrier_wait(L::full(smem, ring.stage), ring.phase);
+      const uint32 stage = smem + ring.stage * L::STAGE_BYTES;
+      on_stage(stage, whole);
+#pragma unroll
+      for (int g = 0; g < C::GEMMS; ++g) {
+        const uint64 a_matrix =
+            matrix_descriptor(stage + C::gemm_a(g) * L::A_BYTES + first_row_block * 8192, C::A_K_MAJOR ? 16 : 8192, 1024);
+        const uint64 b_matrix =
+            matrix_descriptor(stage + L::ALL_A_BYTES + C::gemm_b(g) * L::B_BYTES, C::B_K_MAJOR ? 16 : 8192, 1024);
+#pragma unroll
+        for (int i = 0; i < ROWS; ++i)
+          Wgmma::multiply_steps(acc[g][i], a_matrix + i * (8192 >> 4), b_matrix, last_steps, whole != 0);
+      }
+      on_block(whole);
+      last = ring.stage;
+      ring.next();
+    }
+  }
   on_issued();
   wgmma_wait<0>();
 #pragma unroll
@@ -181,7 +204,8 @@ VG_DEVICE void multiply_tile(typename Wgmma::Accumulator (&acc)[C::GEMMS][Layout
 #pragma unroll
     for (int i = 0; i < ROWS; ++i) Wgmma::settle(acc[g][i]);
   }
-  if (arriving && (!L::ENDS_EARLY || k_blocks != 0)) barrier_arrive(L::empty(smem, previous));
+  if (arriving && (C::DEPTH_GROUPS ? whole != 0 : !L::ENDS_EARLY || k_blocks != 0)) barrier_arrive(L::empty(smem, previous));
+  if (C::DEPTH_GROUPS && arriving && last >= 0) barrier_arrive(L::empty(smem, last));
 }
 
 /// The stages of a tile of whose rows this consumer has none.
