@@ -140,7 +140,10 @@ void read_buffer(nb::handle object, const OperandInfo& operand, TensorView& view
   const bool is_numpy_scalar = is_array_like && has(object, "__float__") && !has(object, "__setitem__");  // it offers a copy
   if (is_array_like && !is_numpy_scalar) return read_array_interface(object, operand, view, keep);
   if (PyObject_CheckBuffer(object.ptr()) && !is_numpy_scalar) return read_protocol(object, operand, view, keep);
-  throw broken(Rule::pack_object, label_of(operand), "an object of type " + type_name_of(object), "an array or an address");
+  const bool is_number = PyLong_Check(object.ptr()) && !PyBool_Check(object.ptr());
+  const std::string got = is_number ? "the number " + nb::cast<std::string>(nb::repr(object)) + ", which is no address"
+                                    : "an object of type " + type_name_of(object);
+  throw broken(Rule::pack_object, label_of(operand), got, "an array or an address");
 }
 
 }  // namespace verglas::python

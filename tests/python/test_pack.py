@@ -113,6 +113,9 @@ def test_objects_that_are_no_buffers_are_refused_by_type(out):
     for thing in (object(), "text", 1.5, [[1.0]], np.float32(1), True, 2**70, -5):
         error = refused("pack.object", lambda thing=thing: graph.execute({a: A, b: thing, y: out.array}), out, TypeError)
         assert error.operand == "b 'b'"
+        assert error.got == (
+            f"the number {thing}, which is no address" if type(thing) is int else f"an object of type {type(thing).__name__}"
+        )
         assert isinstance(error, ValueError)
 
 
