@@ -6,6 +6,7 @@
 
 #include "oracle/formats.hpp"
 #include "support/gpu.hpp"
+#include "support/sparse_memory.hpp"
 #include "verglas/verglas.hpp"
 
 // What went wrong for people who do this job and needs a device's memory, depth or concurrency to be seen; the other cases are
@@ -17,37 +18,6 @@ constexpr Device kGpu{DeviceType::cuda, 0};
 
 int small(std::int64_t i) { return static_cast<int>((i * 5 + i / 7 * 3) % 7 - 3); }
 std::uint16_t bf16(int v) { return static_cast<std::uint16_t>(oracle::encode(oracle::Format::bf16, v)); }
-
-/// Memory of any size, of which a few elements are set and read.
-class Sparse {
- public:
-  Sparse(const cuda::DriverTable& driver, std::int64_t bytes) : driver_(driver) {
-    cuda::check(driver, driver.cuMemAlloc(&base_, static_cast<std::size_t>(bytes)), "cuMemAlloc", "a large test buffer");
-  }
-  ~Sparse() { driver_.cuMemFree(base_); }
-  Sparse(const Sparse&) = delete;
-  Sparse& operator=(const Sparse&) = delete;
-  void* data() const { return reinterpret_cast<void*>(base_); }
-  template <class T>
-  void put(std::int64_t element, const std::vector<T>& values) {
-    cuda::check(driver_, driver_.cuMemcpyHtoD(at<T>(element), values.data(), values.size() * sizeof(T)), "cuMemcpyHtoD",
-                "a test");
-  }
-  template <class T>
-  std::vector<T> get(std::int64_t element, std::size_t count) const {
-    std::vector<T> out(count);
-    cuda::check(driver_, driver_.cuMemcpyDtoH(out.data(), at<T>(element), count * sizeof(T)), "cuMemcpyDtoH", "a test");
-    return out;
-  }
-
- private:
-  template <class T>
-  cuda::CUdeviceptr at(std::int64_t element) const {
-    return base_ + static_cast<cuda::CUdeviceptr>(element) * sizeof(T);
-  }
-  const cuda::DriverTable& driver_;
-  cuda::CUdeviceptr base_ = 0;
-};
 
 class Sm90FieldCases : public support::GpuTest {
  protected:
@@ -63,7 +33,7 @@ TEST_F(Sm90FieldCases, A06_OffsetsBeyond32Bits) {
     for (const std::int64_t odd : {0, 1}) {
       const std::int64_t pitch = (std::int64_t{1} << 30) + odd, l = batched ? kRows : 1, m = batched ? 1 : kRows;
       const std::vector<std::int64_t> strides = {batched ? pitch : kRows * pitch, batched ? kK + 8 : pitch, 1};
-      Sparse a(*driver_, 2 * (2 * pitch + 4096)), x(*driver_, 2 * (2 * pitch + 4096)), b(*driver_, 2 * kN * kK),
+      support::Sparse a(*driver_, 2 * (2 * pitch + 4096)), x(*driver_, 2 * (2 * pitch + 4096)), b(*driver_, 2 * kN * kK),
           d(*driver_, 2 * (2 * pitch + 4096));
       std::vector<std::uint16_t> weights;
       for (std::int64_t i = 0; i < kN * kK; ++i) weights.push_back(bf16(small(i)));

@@ -150,6 +150,79 @@ TEST(GroupedCases, A06_OffsetsOfRowsAreOf64Bits) {
   }
 }
 
+// −1 says that a row has no token; other numbers outside are taken for it, and told.
+TEST(GroupedCases, A14_ARowToSkipIsNoIndex) {
+  constexpr std::int64_t kG = 3, kK = 8, kN = 24, kRows = 768;
+  const auto owner = [](std::int64_t row) -> std::size_t { return row < 384 ? 0 : row < 512 ? 1 : 2; };
+  for (const MoeMode mode : {MoeMode::gather, MoeMode::scatter})
+    for (const bool is_wild : {false, true}) {
+      Graph g({.io_data_type = DataType::fp32});
+      const Tensor x = declare(g, {1, kRows, kK}), w = declare(g, {kG, kK, kN});
+      const Tensor o = declare(g, {kG}, DataType::int32), index = declare(g, {1, kRows, 1}, DataType::int32);
+      const Tensor slot = mode == MoeMode::scatter ? declare(g, {1, kRows, 1}, DataType::int32) : Tensor();
+      Tensor y = g.moe_grouped_matmul(x, w, o, {.mode = mode}, index, slot);
+      y.set_output(true);
+      g.reduction(y, ReductionMode::amax, {}, o).set_dim({kG, 1, 1}).set_output(true);
+      std::vector<std::int32_t> vi(kRows), vs(kRows, 0), vo = {0, 384, 512};
+      for (std::int64_t r = 0; r < kRows; ++r)
+        vi[static_cast<std::size_t>(r)] = r / 128 == 2 || r / 128 == 4 || r % 29 == 7 ? -1 : static_cast<std::int32_t>(r);
+      if (is_wild) vi[5] = kRows, vi[700] = 1 << 30, vi[701] = -2;
+      const auto has_token = [&](std::int64_t r) {
+        const std::int32_t i = vi[static_cast<std::size_t>(r)];
+        return i >= 0 && i < kRows;
+      };
+      Floats vx = smalls(kRows * kK, 1), vw = smalls(kG * kK * kN, 2), vy(kRows * kN, kPoison), most(kG, kPoison);
+      for (std::int64_t r = 0; r < kRows; ++r)
+        if (!has_token(r)) std::fill_n(vx.begin() + r * kK, kK, kNan);
+      std::vector<void*> addresses = {vx.data(), vw.data(), vo.data(), vi.data()};
+      if (mode == MoeMode::scatter) addresses.push_back(vs.data());
+      addresses.push_back(vy.data());
+      addresses.push_back(most.data());
+      const CompiledPlan plan = g.compile();
+      ASSERT_TRUE(plan.execute(addresses).ok());
+      Floats want_most(kG, 0);
+      for (std::int64_t i = 0; i < kRows * kN; ++i) {
+        const std::int64_t r = i / kN;
+        const float want =
+            has_token(r) ? static_cast<float>(element(vx, vw, r, static_cast<std::int64_t>(owner(r)), kK, kN, i % kN)) : kPoison;
+        ASSERT_EQ(vy[static_cast<std::size_t>(i)], want) << r;
+        if (has_token(r)) want_most[owner(r)] = std::max(want_most[owner(r)], std::fabs(want));
+      }
+      EXPECT_EQ(most, want_most);
+      if (is_wild)
+        EXPECT_THROW(plan.check(), Error);
+      else
+        EXPECT_NO_THROW(plan.check());
+    }
+}
+
+// Places for the rows of each expert, of which some have a token.
+TEST(GroupedCases, A15_AnyCapacity) {
+  constexpr std::int64_t kG = 5, kK = 128, kN = 72;
+  for (const std::int64_t capacity : {1, 8, 16, 33, 64, 65}) {
+    const std::int64_t rows = kG * capacity, live[kG] = {0, 1, capacity, capacity - 1, std::min<std::int64_t>(3, capacity)};
+    Graph g({.io_data_type = DataType::fp32});
+    const Tensor x = declare(g, {1, rows, kK}), w = declare(g, {kG, kK, kN});
+    const Tensor o = declare(g, {kG}, DataType::int32), index = declare(g, {1, rows, 1}, DataType::int32);
+    g.moe_grouped_matmul(x, w, o, {.mode = MoeMode::gather}, index).set_output(true);
+    Floats vx = smalls(rows * kK, 1), vw = smalls(kG * kK * kN, 2), vy(static_cast<std::size_t>(rows * kN), kPoison);
+    std::vector<std::int32_t> vo, vi;
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const bool is_live = r % capacity < live[r / capacity];
+      vi.push_back(is_live ? static_cast<std::int32_t>(r) : -1);
+      if (!is_live) std::fill_n(vx.begin() + r * kK, kK, kNan);
+      if (r % capacity == 0) vo.push_back(static_cast<std::int32_t>(r));
+    }
+    ASSERT_TRUE(g.compile().execute(std::vector<void*>{vx.data(), vw.data(), vo.data(), vi.data(), vy.data()}).ok());
+    for (std::int64_t i = 0; i < rows * kN; ++i) {
+      const std::int64_t r = i / kN;
+      const float want =
+          vi[static_cast<std::size_t>(r)] < 0 ? kPoison : static_cast<float>(element(vx, vw, r, r / capacity, kK, kN, i % kN));
+      ASSERT_EQ(vy[static_cast<std::size_t>(i)], want) << capacity << " " << r;
+    }
+  }
+}
+
 /// Sizes of groups: empty first, in the middle, last, and all of them.
 const std::vector<std::vector<std::int64_t>> kSizes = {{5, 3, 0}, {0, 5, 3}, {5, 0, 3}, {0, 0, 0}};
 
