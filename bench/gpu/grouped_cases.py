@@ -21,11 +21,13 @@ class Case:
     kind: str = "bf16"  # fp8: e4m3 with a scale for each row and for each column of a group; mxfp8: scales of blocks of 32
     gradient: bool = False  # of the weights
     by_address: bool = False  # the weights
+    what: str = ""  # are these groups, where they are not experts of that many rows each
 
     @property
     def name(self) -> str:
         of = "gradient of " if self.gradient else "addresses of " if self.by_address else ""
-        return f"{self.kind} {of}{self.groups} groups, {self.rows} rows, K {self.k}, N {self.n}, {self.skew}"
+        what = f"{self.what}, " if self.what else ""
+        return f"{self.kind} {what}{of}{self.groups} groups, {self.rows} rows, K {self.k}, N {self.n}, {self.skew}"
 
     @property
     def flop(self) -> float:
@@ -86,7 +88,22 @@ class Case:
 
 LARGE, MIDDLE, MANY = Case(8, 8192, 4096, 4096, "even"), Case(64, 8192, 2048, 1408, "even"), Case(128, 65536, 2048, 1536, "even")
 DECODE = [Case(256, 1024, 2048, 1408, "even"), Case(64, 1024, 2048, 1408, "even"), Case(64, 2048, 2048, 1408, "even")]
+# Many small groups that the rate of weights from memory does not bound: adapters of low rank for the requests of a batch, down to
+# the rank and up from it; experts of a few hundred features; their gradients.
+DOWN, UP, FINE = "adapters down", "adapters up", "small experts"
+SMALL = [
+    Case(512, 8192, 4096, 16, "even", what=DOWN),
+    Case(256, 8192, 4096, 64, "even", what=DOWN),
+    Case(512, 8192, 16, 4096, "even", what=UP),
+    Case(256, 8192, 64, 4096, "even", what=UP),
+    Case(1024, 8192, 64, 4096, "zipf", what=UP),
+    Case(512, 8192, 512, 512, "even", what=FINE),
+    Case(512, 8192, 512, 512, "zipf", what=FINE),
+    Case(512, 8192, 512, 512, "even", gradient=True, what=FINE),
+    Case(512, 8192, 4096, 16, "even", gradient=True, what=DOWN),
+]
 CASES = [
+    *SMALL,
     LARGE,
     MIDDLE,
     MANY,
