@@ -104,6 +104,50 @@ TEST_F(Sm90GroupedTurns, EveryTileIsComputedOnce) {
     }
 }
 
+// Gradients: depths that differ, none among them, and are all alike in turn.
+TEST_F(Sm90GroupedTurns, EveryTileOfAGradientIsComputedOnce) {
+  constexpr std::int64_t kM = 264;
+  Graph g({.io_data_type = DataType::bf16});
+  const Tensor x = g.tensor({.name = "x", .dim = {1, kRows, kM}, .stride = {kRows * kM, kM, 1}});
+  const Tensor d = g.tensor({.name = "d", .dim = {1, kRows, kN}, .stride = {kRows * kN, kN, 1}});
+  const Tensor o = g.tensor({.name = "o", .dim = {kGroups}, .stride = {1}, .data_type = DataType::int32});
+  g.moe_grouped_matmul_bwd(x, d, o).set_output(true).set_data_type(DataType::fp32);
+  const PlanList all = g.plans({.device = kGpu, .deselect_engines = {"cpu", "cublaslt"}});
+  ASSERT_GT(all.size(), 0U) << all.unsupported_text();
+  std::vector<CompiledPlan> compiled(all.size());
+  {
+    std::vector<std::jthread> compilers;
+    for (std::size_t i = 0; i < compiled.size(); ++i) compilers.emplace_back([&, i] { compiled[i] = all.compile(i); });
+  }
+  std::vector<int> ix(kRows * kM), id(kRows * kN);
+  std::vector<std::uint16_t> hx, hd;
+  for (std::size_t i = 0; i < ix.size(); ++i) hx.push_back(half_of(ix[i] = drawn(static_cast<std::int64_t>(i))));
+  for (std::size_t i = 0; i < id.size(); ++i) hd.push_back(half_of(id[i] = drawn(static_cast<std::int64_t>(3 * i + 1))));
+  support::DeviceBuffer vx(*driver_, hx.size() * 2, 0), vd(*driver_, hd.size() * 2, 0), vo(*driver_, kGroups * 4, 0),
+      vw(*driver_, kGroups * kM * kN * 4, 0xEE);
+  vx.upload(hx.data());
+  vd.upload(hd.data());
+  for (const bool alike : {false, true}) {
+    std::vector<std::int32_t> first = firsts(false);
+    for (std::size_t i = 0; alike && i < first.size(); ++i) first[i] = static_cast<std::int32_t>(128 * i);
+    vo.upload(first.data());
+    std::vector<float> want(kGroups * kM * kN);
+    for (std::size_t e = 0; e < kGroups; ++e)
+      for (auto r = static_cast<std::size_t>(first[e]); r < (e + 1 < kGroups ? static_cast<std::size_t>(first[e + 1]) : kRows);
+           ++r)
+        for (std::size_t m = 0; m < kM; ++m)
+          if (const int factor = ix[r * kM + m]; factor != 0)
+            for (std::size_t n = 0; n < kN; ++n) want[(e * kM + m) * kN + n] += static_cast<float>(factor * id[r * kN + n]);
+    for (const CompiledPlan& plan : compiled)
+      for (int run = 0; run < 3; ++run) {
+        vw.fill(0xEE);
+        ASSERT_TRUE(plan.execute(std::vector<void*>{vx.data(), vd.data(), vo.data(), vw.data()}).ok());
+        const std::vector<std::uint8_t> got = vw.download();
+        ASSERT_EQ(std::memcmp(got.data(), want.data(), got.size()), 0) << plan.name() << " alike " << alike << " run " << run;
+      }
+  }
+}
+
 TEST_F(Sm90GroupedTurns, OnTwoStreamsAndInAReplayAtOnce) {
   const CompiledPlan plan = plans().compile();
   Calls first(*driver_, firsts(false)), second(*driver_, firsts(false)), replayed(*driver_, firsts(false));

@@ -130,7 +130,7 @@ int landing_bytes(const KernelConfig& c) noexcept { return (c.split - 1) * c.con
 int group_bytes(const KernelConfig& c) noexcept {
   if (c.groups == 0) return 0;
   const int places = c.gathers || c.scatters ? c.consumers * (64 * row_blocks(c) + 4) : 0;
-  const int queue = c.claims ? 2 * (16 + 4 * 5) : 0, cursors = c.claims ? 6 : 0;  // layout.cuh
+  const int queue = c.claims ? (c.depth_groups ? 4 : 2) * (16 + 4 * 5) : 0, cursors = c.claims ? 6 : 0;  // layout.cuh
   return queue + 4 * (2 * (c.groups + 1) + threads_of(c) / 32 + cursors + places + (c.gathers ? c.block_m : 0));
 }
 int map_bytes(const KernelConfig& c) noexcept {

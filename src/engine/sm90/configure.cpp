@@ -209,7 +209,7 @@ KernelConfig configuration_of(const chain::FusionChain& chain, const Knobs& knob
     k.producers = k.consumers == 1 && results_of(k) <= 88 ? 3 : results_of(k) <= 128 ? 2 : 1;
   else if (shifts_all(k) && k.groups == 0 && !k.scaled && k.block_n <= 192)
     k.producers = k.consumers == 1 && results_of(k) <= 64 ? 3 : results_of(k) <= 96 ? 2 : 1;
-  k.claims = of_rows && k.producers == 1 && !k.by_address && !k.scaled && !decodes;
+  k.claims = k.groups > 0 && k.producers == 1 && !k.by_address && !k.scaled && !decodes;
   k.vectors = k.run_bytes > 0 ? 0 : vectors_of(c);
   const StagedRoles staged = staged_roles(c);
   k.loads_tile = staged.tile.role >= 0;

@@ -24,6 +24,9 @@ constexpr double kLastStoreBytes = 40;  ///< per cycle: what the last tile of ea
 /// slower.
 double decoded_per_cycle(int producers, bool converts) { return (6.5 + 2.5 * producers) * (converts ? 0.6 : 1.0); }
 
+/// Cycles in which a tile of groups is found and asked for.
+constexpr double kFoundCycles = 1500;
+
 /// Cycles of a warpgroup for 16 lines of a k-block that begin anywhere.
 constexpr double kShiftedCycles = 375;
 
@@ -134,13 +137,14 @@ double predict_seconds(const KernelConfig& c, const std::array<std::int64_t, 4>&
   const double shifted =
       !shifts(c) ? 0.0
                  : (c.a_path == Path::tma ? 0 : c.a_count * c.block_m) + (c.b_path == Path::tma ? 0.0 : c.b_count * c.block_n);
-  const double tile_cycles =
+  const double of_k =
       k_blocks *
       std::max({multiplied * c.gemms * c.block_m / 64.0 * instruction * 4 * promotion * alone,
                 decoded / decoded_per_cycle(c.producers, converts), shifted / 16 * kShiftedCycles / c.producers,
                 c.carried ? kCarriedCycles + kCarriedCyclesPerColumn * c.block_n + kCarriedCyclesPerConsumer * c.consumers
                 : c.held  ? row_blocks(c) * (kHeldCycles + kHeldCyclesPerColumn * c.block_n)
                           : 0.0});
+  const double tile_cycles = of_rows ? std::max(of_k, kFoundCycles) : of_k;
   const bool pingpong = c.schedule == Schedule::pingpong;
   const double values = 1.0 * c.block_m * c.block_n / (pingpong ? 1 : c.consumers);
   const bool by_element = c.d_path != Path::tma && piece_bytes(c.d_path) == bytes_of(c.output);

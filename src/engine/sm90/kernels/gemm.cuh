@@ -84,7 +84,7 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
     // Consumer 0 has the first turn; the second starts at the block's second tile.
     if (consumer == 1) {
       if (threadIdx.x % 32 == 0) barrier_arrive(L::order(smem, 0));
-      ring.skip(tiles.k_blocks_of(blockIdx.x / C::SPLIT));
+      ring.skip(turns.k_blocks_of_first());
     }
   }
   epilogue.start({.consumer = consumer, .scratch = smem + L::SCRATCH + consumer * L::SCRATCH_BYTES});

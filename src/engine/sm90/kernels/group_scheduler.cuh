@@ -49,17 +49,24 @@ VG_DEVICE bool lacks_weights(const Parameters& p, int group) {
 /// each, behind them all tiles.
 template <class C>
 struct GroupTable {
+  static constexpr int SHORT = 4;  // k-blocks of a tile that takes less time than an answer from memory
   int* begin;
   int* before;
   int* cursors;  // where blocks claim tiles: the group of the last tile, of the producer and of each consumer; registers are dear
-  int* has_cut;  // likewise: is there a tile whose rows end early?
+  int* claims;   // likewise: do they, since tiles take unequal times and are not over before a claim is?
   int* next;     // likewise: the number of a tile, between threads of the producer
   VG_DEVICE explicit GroupTable(uint8* memory)
       : begin(reinterpret_cast<int*>(memory + Layout<C>::BEGIN_TABLE)),
         before(begin + C::GROUPS + 1),
         cursors(before + C::GROUPS + 1 + Layout<C>::THREADS / 32),
-        has_cut(cursors + 3),
-        next(has_cut + 1) {}
+        claims(cursors + 3),
+        next(claims + 1) {}
+
+  /// Of a group whose rows are a part of K; one of zeros where it has none.
+  VG_DEVICE int k_blocks_of(int g) const {
+    const int rows = begin[g + 1] - begin[g];
+    return rows == 0 ? 1 : (rows + Layout<C>::BLOCK_K - 1) / Layout<C>::BLOCK_K;
+  }
 
   /// By all threads of the block. Bounds that fall or leave the rows are held to the greatest until there and to the rows, and
   /// block 0 tells the host.
@@ -94,6 +101,7 @@ struct GroupTable {
     if (!fits && blockIdx.x == 0) *static_cast<volatile uint32*>(p.faults) = 1;
     __syncthreads();
     int tiles[OWN], sum = 0, cut = 0;
+    bool is_long = !C::DEPTH_GROUPS && p.k_blocks > SHORT;
 #pragma unroll
     for (int i = 0; i < OWN; ++i) {
       const int g = first + i;
@@ -105,7 +113,8 @@ struct GroupTable {
       tiles[i] = !C::DEPTH_GROUPS                                 ? (rows + C::BLOCK_M - 1) / C::BLOCK_M * p.tiles_n
                  : g >= p.groups || (C::ACCUMULATES && rows == 0) ? 0  // nothing is added to what is there
                                                                   : static_cast<int>(p.tiles_of_batch.value);
-      cut |= rows % C::BLOCK_M;
+      cut |= !C::DEPTH_GROUPS ? rows % C::BLOCK_M : g < p.groups ? k_blocks_of(g) ^ k_blocks_of(0) : 0;
+      is_long |= C::DEPTH_GROUPS && g < p.groups && k_blocks_of(g) > SHORT;
       sum += tiles[i];
     }
     int at = joined_before<THREADS / 32>(sum, 0, totals, [](int a, int b) { return a + b; });
@@ -116,9 +125,9 @@ struct GroupTable {
     }
     if (threadIdx.x == THREADS - 1 && p.groups == THREADS * OWN) before[p.groups] = at;
     if constexpr (C::CLAIMS) {
-      const int any = __syncthreads_or(cut);
+      const bool differ = __syncthreads_or(cut) != 0, last = __syncthreads_or(is_long) != 0;
       if (threadIdx.x < 3) cursors[threadIdx.x] = 0;
-      if (threadIdx.x == 0) *has_cut = any;
+      if (threadIdx.x == 0) *claims = differ && last;
     }
     __syncthreads();
   }
@@ -139,8 +148,10 @@ class GroupTiles {
     const int tile = static_cast<int>(t);
     int group = cursor;
     if (tile >= table_.before[group + 1]) {
-      int high = p_.groups;
-      ++group;
+      // Not far, where groups have few tiles: twice as far each time.
+      int reach = 1, high = p_.groups;
+      for (++group; group + reach < high && table_.before[group + reach] <= tile; reach *= 2) group += reach;
+      if (group + reach < high) high = group + reach;
       while (high - group > 1) {
         const int middle = (group + high) / 2;
         (table_.before[middle] <= tile ? group : high) = middle;
@@ -152,31 +163,37 @@ class GroupTiles {
       Tile to = tile_at(p_, t - static_cast<uint32>(table_.before[group]));
       to.row = to.m * C::BLOCK_M;
       to.end = p_.m;
-      to.batch = to.d_batch = group;
-      to.k = p_.k == 0 ? p_.k_first : first;
-      to.k_end = end;
-      to.k_blocks = end == first ? 1 : (end - first + Layout<C>::BLOCK_K - 1) / Layout<C>::BLOCK_K;
+      to.batch = group;
+      complete(to);
       return to;
     }
     const uint32 tiles_m = static_cast<uint32>((end - first + C::BLOCK_M - 1) / C::BLOCK_M);
     const uint32 in_group = t - static_cast<uint32>(table_.before[group]);
     const uint32 strip = divide(in_group, p_.tiles_of_group), in_strip = in_group - strip * p_.tiles_of_group.value;
     const uint32 left = tiles_m - strip * p_.group.value, width = left < p_.group.value ? left : p_.group.value;
-    const uint32 n = in_strip / width, m = strip * p_.group.value + in_strip - n * width;
+    const uint32 n = width == 1 ? in_strip : in_strip / width, m = strip * p_.group.value + in_strip - n * width;
     Tile to{static_cast<int>(m), static_cast<int>(n), group};
     to.row = first + to.m * C::BLOCK_M;
     to.end = end;
     complete(to);
     return to;
   }
-  /// What is alike for all tiles of rows, and the matrix of B.
+  /// What follows from the group, and is alike for all tiles of rows.
   VG_DEVICE void complete(Tile& to) const {
+    if constexpr (C::DEPTH_GROUPS) {
+      to.d_batch = to.batch;
+      to.k = p_.k == 0 ? p_.k_first : table_.begin[to.batch];
+      to.k_end = table_.begin[to.batch + 1];
+      to.k_blocks = table_.k_blocks_of(to.batch);
+      return;
+    }
     to.a_batch = to.d_batch = 0;
-    to.b_batch = to.batch % p_.experts;
+    to.b_batch = to.batch < p_.experts ? to.batch : to.batch % p_.experts;
     to.k = p_.k_first;
     to.k_end = p_.k;
     to.k_blocks = p_.k_blocks;
   }
+  VG_DEVICE int k_blocks_of_group(int group) const { return table_.k_blocks_of(group); }
   /// Of a tile that another consumer computes; none where there is no such tile.
   VG_DEVICE int k_blocks_of(uint32 t) {
     if constexpr (C::DEPTH_GROUPS) return t < count() ? at(t).k_blocks : 0;

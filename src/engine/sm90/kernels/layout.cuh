@@ -64,7 +64,8 @@ struct Layout {
       4 * ((C::COLUMN_REDUCTIONS * 4 + C::VECTORS) * C::BLOCK_N + 8 * C::REDUCTIONS + 512 * C::COLUMN_QUANTISERS);  // a consumer
   static constexpr int THREADS = 128 * (C::CONSUMERS + C::PRODUCERS);
   static constexpr int GROUP_TABLE = SCRATCH + C::CONSUMERS * SCRATCH_BYTES;
-  static constexpr int QUEUE = 2, QUEUE_WORDS = 5, QUEUE_BYTES = C::CLAIMS ? (16 + 4 * QUEUE_WORDS) * QUEUE : 0;
+  static constexpr int QUEUE = C::DEPTH_GROUPS ? 4 : 2, QUEUE_WORDS = 5,
+                       QUEUE_BYTES = C::CLAIMS ? (16 + 4 * QUEUE_WORDS) * QUEUE : 0;
   static constexpr int BEGIN_TABLE = GROUP_TABLE + QUEUE_BYTES;
   static constexpr int PLACES =
       BEGIN_TABLE + (C::GROUPS > 0 ? 4 * (2 * (C::GROUPS + 1) + THREADS / 32 + (C::CLAIMS ? 6 : 0)) : 0);

@@ -149,12 +149,14 @@ VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint8* m
     const Tile tile = turns.find(t);
     const int ask_at = tile.k_blocks > 4 ? tile.k_blocks - 4 : 0;
     // Boxes of A: whole blocks of 64 rows, then where a group ends rows that somebody has, and zeros for the others of the block,
-    // once for each stage: they are multiplied too, and zeros take less power.
+    // once for each stage: they are multiplied too, and zeros take less power. Not where few k-blocks follow on the first ones.
     constexpr bool BLOCKS = C::GROUPS > 0 && !C::DEPTH_GROUPS, TAILS = C::TAIL_ROWS > 0;
     constexpr int TAIL_ROWS = TAILS ? C::TAIL_ROWS : 64;
     const int left = tile.end - tile.row, rows = left < C::BLOCK_M ? left : C::BLOCK_M;
     const int whole = BLOCKS ? (TAILS ? rows : rows + 63) / 64 : 0, tail = TAILS ? rows % 64 : 0;
-    const int tails = (tail + TAIL_ROWS - 1) / TAIL_ROWS, with_zeros = tail == 0 ? 0 : 64 / TAIL_ROWS;
+    const int tails = (tail + TAIL_ROWS - 1) / TAIL_ROWS, with_zeros = tail == 0                       ? 0
+                                                                       : tile.k_blocks < 4 * C::STAGES ? tails
+                                                                                                       : 64 / TAIL_ROWS;
     const int m = tile.row, n = tile.n * C::BLOCK_N, first = tile.k + first_block * L::BLOCK_K;
     // The part of a k-block; none behind the last.
     const auto a_source = [&](int i, int k_block) {

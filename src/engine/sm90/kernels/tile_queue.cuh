@@ -25,7 +25,8 @@ class TurnsOf {
   }
   /// Parity of the consumer's tiles so far.
   VG_DEVICE uint32 phase() const { return phase_; }
-  /// Depth of the tile that the other consumer computes after this one's.
+  /// Depth of the block's first tile, and of the one that the other consumer computes after this one's.
+  VG_DEVICE int k_blocks_of_first() { return tiles_.k_blocks_of(first()); }
   VG_DEVICE int k_blocks_between() { return tiles_.k_blocks_of(t_ + step()); }
 
  private:
@@ -38,7 +39,7 @@ class TurnsOf {
 /// Where tiles of groups take unequal times, since some end early: the next one that nobody has, by a counter in memory. The
 /// producer asks for it while it loads the last stages of a tile, finds where it lies, and hands that on through shared memory.
 /// Each block counts up until there is nothing left, so that the counter wraps to zero with the last of them. Where all tiles are
-/// whole they go by turns, as elsewhere.
+/// whole, or short, they go by turns, as elsewhere.
 template <class C>
 class TurnsOf<C, true> {
   using L = Layout<C>;
@@ -54,7 +55,7 @@ class TurnsOf<C, true> {
   VG_DEVICE static void init(uint32 smem) {
     for (uint32 i = 0; i < QUEUE; ++i) {
       barrier_init(full(smem + L::GROUP_TABLE, i), 1);
-      barrier_init(empty(smem + L::GROUP_TABLE, i), L::EMPTY_ARRIVALS);
+      barrier_init(empty(smem + L::GROUP_TABLE, i), C::DEPTH_GROUPS ? 4 * C::CONSUMERS : L::EMPTY_ARRIVALS);
     }
   }
 
@@ -64,10 +65,10 @@ class TurnsOf<C, true> {
     return after(blockIdx.x);
   }
   VG_DEVICE void ask() {
-    if (speaks() && *table_.has_cut) asked_ = count_up(p_.claimed, (count_ > gridDim.x ? count_ : gridDim.x) - 1);
+    if (speaks() && *table_.claims) asked_ = count_up(p_.claimed, (count_ > gridDim.x ? count_ : gridDim.x) - 1);
   }
   VG_DEVICE uint32 after(uint32 t) {
-    if (!*table_.has_cut) return t + gridDim.x;
+    if (!*table_.claims) return t + gridDim.x;
     uint32 next = gridDim.x + asked_;
     if constexpr (MANY) {
       if (speaks()) *table_.next = static_cast<int>(next);
@@ -80,7 +81,7 @@ class TurnsOf<C, true> {
   }
   VG_DEVICE Tile find(uint32 t) {
     const Tile tile = tiles_.at(t, table_.cursors[0]);
-    if (*table_.has_cut) publish(tile);
+    if (*table_.claims) publish(tile);
     return tile;
   }
 
@@ -89,23 +90,37 @@ class TurnsOf<C, true> {
     turn_ = C::PINGPONG ? static_cast<uint32>(consumer) : 0;
   }
   VG_DEVICE bool more() const {
-    if (!*table_.has_cut) return number() < count_;
+    if (!*table_.claims) return number() < count_;
     barrier_wait(full(queue_, turn_ % QUEUE), turn_ / QUEUE & 1);
     return word(2) != NONE;
   }
   VG_DEVICE Tile tile() {
-    if (!*table_.has_cut) return tiles_.at(number(), table_.cursors[1 + consumer_]);
+    if (!*table_.claims) return tiles_.at(number(), table_.cursors[1 + consumer_]);
     Tile tile{word(0), word(1), word(2), word(3), word(4)};
     tiles_.complete(tile);
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) barrier_arrive(empty(queue_, turn_ % QUEUE));
+    release(turn_);
     return tile;
   }
   VG_DEVICE void next() { turn_ += C::PINGPONG ? 2 : 1; }
   VG_DEVICE uint32 phase() const { return turn_ / (C::PINGPONG ? 2 : 1) % 2; }
-  VG_DEVICE int k_blocks_between() const { return p_.k_blocks; }
+  VG_DEVICE int k_blocks_of_first() { return k_blocks_at(0); }
+  VG_DEVICE int k_blocks_between() { return k_blocks_at(turn_ + 1); }
 
  private:
+  /// Of the other consumer's tile. Where depths differ both look at each.
+  VG_DEVICE int k_blocks_at(uint32 turn) {
+    if constexpr (!C::DEPTH_GROUPS) return p_.k_blocks;
+    if (!*table_.claims) return tiles_.k_blocks_of(blockIdx.x + turn * gridDim.x);
+    barrier_wait(full(queue_, turn % QUEUE), turn / QUEUE & 1);
+    const int group = static_cast<int>(__float_as_uint(load_float(words(turn % QUEUE) + 8)));
+    release(turn);
+    return group == NONE ? 0 : tiles_.k_blocks_of_group(group);
+  }
+  VG_DEVICE void release(uint32 turn) const {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) barrier_arrive(empty(queue_, turn % QUEUE));
+  }
+
   VG_DEVICE static bool speaks() { return !MANY || threadIdx.x == 0; }
   VG_DEVICE static uint32 full(uint32 queue, uint32 slot) { return queue + 8 * slot; }
   VG_DEVICE static uint32 empty(uint32 queue, uint32 slot) { return queue + 8 * (QUEUE + slot); }
