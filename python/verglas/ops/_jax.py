@@ -238,6 +238,7 @@ def _differentiable(name: str, outputs: tuple[str, str], backward: Backward) -> 
 
         def back(kept: Any, gradients: Any) -> tuple[dict[str, Any]]:
             chosen, first = kept
+            chosen = {place: jnp.asarray(t) for place, t in chosen.items()}  # alpha may come as a number
             full = {**all_of, **chosen}
             found = backward(full, options, first, gradients)
             if not scaled:
