@@ -146,10 +146,10 @@ class Generator {
                                        .zero_fill = zero_fill_},
                                       index_ < 0 ? verglas::Tensor() : handle(index_),
                                       slot_ < 0 ? verglas::Tensor() : handle(slot_));
-    node.output = c_.reference.add(computed(is_integer_                     ? Format::int32
-                                            : accumulates_ && r_.chance(50) ? Format::bf16
-                                                                            : Format::fp32,
-                                            result_dims()));
+    // What is added to is of any of these types: fractions stay where sums of integers come to them.
+    const Format added_to = accumulates_ && r_.chance(50) ? Format::bf16 : Format::fp32;
+    node.output =
+        c_.reference.add(computed(is_integer_ && (!accumulates_ || r_.chance(50)) ? Format::int32 : added_to, result_dims()));
     const int out = node.output;
     c_.reference.nodes.push_back(std::move(node));
     return track(out, std::move(h));

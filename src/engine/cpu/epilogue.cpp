@@ -243,30 +243,33 @@ void Epilogue::store(const StoreOp& s, const Work& w, std::int64_t row, const fl
   char* to = address(s.role, w, row);
   if (to == reinterpret_cast<const char*>(lanes)) return;
   const std::int64_t stride = w.b.role[s.role].stride[2];
+  Lane lane = s.lane;
   if (s.accumulate) {
     if (w.depth == 0) return;  // a sum of nothing changes no bit, of a −0 neither
-    add_stored(s, to, stride, lanes, spare, n);
+    lane = add_stored(s, to, stride, lanes, spare, n);
     lanes = spare;
   }
-  if (s.lane == Lane::i32)
+  if (lane == Lane::i32)
     numeric::store_i32(reinterpret_cast<const std::int32_t*>(lanes), type_of(s.role), to, stride, n);
   else
     numeric::store_f32(lanes, type_of(s.role), to, stride, n);
 }
 
-/// What the output holds, plus the lanes.
-void Epilogue::add_stored(const StoreOp& s, const char* from, std::int64_t stride, const float* lanes, float* sum,
+/// What the output holds, plus the lanes: of integers in int32 where it holds integers, else in fp32.
+Lane Epilogue::add_stored(const StoreOp& s, const char* from, std::int64_t stride, const float* lanes, float* sum,
                           std::int64_t n) const noexcept {
-  if (s.lane == Lane::i32) {
+  const DataType type = type_of(s.role);
+  const auto* integers = reinterpret_cast<const std::int32_t*>(lanes);
+  if (s.lane == Lane::i32 && is_integer(type)) {
     auto* const to = reinterpret_cast<std::int32_t*>(sum);
-    const auto* more = reinterpret_cast<const std::int32_t*>(lanes);
-    numeric::load_i32(from, type_of(s.role), stride, n, to);
+    numeric::load_i32(from, type, stride, n, to);
     for (std::int64_t i = 0; i < n; ++i)
-      to[i] = static_cast<std::int32_t>(static_cast<std::uint32_t>(to[i]) + static_cast<std::uint32_t>(more[i]));
-    return;
+      to[i] = static_cast<std::int32_t>(static_cast<std::uint32_t>(to[i]) + static_cast<std::uint32_t>(integers[i]));
+    return Lane::i32;
   }
-  numeric::load_f32(from, type_of(s.role), stride, n, sum);
-  for (std::int64_t i = 0; i < n; ++i) sum[i] += lanes[i];
+  numeric::load_f32(from, type, stride, n, sum);
+  for (std::int64_t i = 0; i < n; ++i) sum[i] += s.lane == Lane::i32 ? static_cast<float>(integers[i]) : lanes[i];
+  return Lane::f32;
 }
 
 }  // namespace verglas::engine::cpu

@@ -79,7 +79,7 @@ class Epilogue {
   void load(const Op& op, const Work& w, std::int64_t row, float* out, std::int64_t n) const noexcept;
   void rope(const Op& op, const Work& w, std::int64_t row, const Slots& slots, float* out, std::int64_t n) const noexcept;
   void store(const StoreOp& s, const Work& w, std::int64_t row, const float* lanes, std::int64_t n, float* spare) const noexcept;
-  void add_stored(const StoreOp& s, const char* from, std::int64_t stride, const float* lanes, float* sum,
+  Lane add_stored(const StoreOp& s, const char* from, std::int64_t stride, const float* lanes, float* sum,
                   std::int64_t n) const noexcept;
 
   const chain::FusionChain& chain_;
