@@ -151,26 +151,10 @@ TEST_F(Sm90GroupedTurns, EveryTileOfAGradientIsComputedOnce) {
 TEST_F(Sm90GroupedTurns, OnTwoStreamsAndInAReplayAtOnce) {
   const CompiledPlan plan = plans().compile();
   Calls first(*driver_, firsts(false)), second(*driver_, firsts(false)), replayed(*driver_, firsts(false));
-  cuda::CUstream stream[3]{};
-  for (auto& s : stream) ASSERT_EQ(driver_->cuStreamCreate(&s, cuda::kStreamNonBlocking), cuda::CUDA_SUCCESS);
-  cuda::CUgraph graph = nullptr;
-  cuda::CUgraphExec executable = nullptr;
-  ASSERT_EQ(driver_->cuStreamBeginCapture(stream[0], cuda::CU_STREAM_CAPTURE_MODE_GLOBAL), cuda::CUDA_SUCCESS);
-  plan.run(replayed.views, {stream[0]});
-  ASSERT_EQ(driver_->cuStreamEndCapture(stream[0], &graph), cuda::CUDA_SUCCESS);
-  ASSERT_EQ(driver_->cuGraphInstantiateWithFlags(&executable, graph, 0), cuda::CUDA_SUCCESS);
-  for (int run = 0; run < 50; ++run) {
-    plan.run(first.views, {stream[0]});
-    plan.run(second.views, {stream[1]});
-    ASSERT_EQ(driver_->cuGraphLaunch(executable, stream[2]), cuda::CUDA_SUCCESS);
-  }
-  ASSERT_EQ(driver_->cuCtxSynchronize(), cuda::CUDA_SUCCESS);
+  run_on_two_streams_and_in_a_replay(plan, first.views, second.views, replayed.views);
   first.expect_right("first stream");
   second.expect_right("second stream");
   replayed.expect_right("replay");
-  driver_->cuGraphExecDestroy(executable);
-  driver_->cuGraphDestroy(graph);
-  for (auto* s : stream) driver_->cuStreamDestroy(s);
 }
 
 }  // namespace

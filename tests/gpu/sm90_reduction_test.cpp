@@ -207,28 +207,10 @@ TEST_F(Sm90ReductionsOnGpu, RunOnTwoStreamsAndInAReplayAtOnce) {
   const Numbers x(700, 900, 64, 6);
   const CompiledPlan plan = graph_of(x).compile({.device = kGpu, .deselect_engines = {"cpu", "cublaslt"}});
   OnDevice first(*driver_, x), second(*driver_, x), replayed(*driver_, x);
-  cuda::CUstream stream[2]{};
-  for (auto& s : stream) ASSERT_EQ(driver_->cuStreamCreate(&s, cuda::kStreamNonBlocking), cuda::CUDA_SUCCESS);
-  cuda::CUgraph graph = nullptr;
-  cuda::CUgraphExec executable = nullptr;
-  ASSERT_EQ(driver_->cuStreamBeginCapture(stream[0], cuda::CU_STREAM_CAPTURE_MODE_GLOBAL), cuda::CUDA_SUCCESS);
-  plan.run(replayed.views, {stream[0]});
-  ASSERT_EQ(driver_->cuStreamEndCapture(stream[0], &graph), cuda::CUDA_SUCCESS);
-  ASSERT_EQ(driver_->cuGraphInstantiateWithFlags(&executable, graph, 0), cuda::CUDA_SUCCESS);
-  cuda::CUstream third = nullptr;
-  ASSERT_EQ(driver_->cuStreamCreate(&third, cuda::kStreamNonBlocking), cuda::CUDA_SUCCESS);
-  for (int run = 0; run < 50; ++run) {
-    plan.run(first.views, {stream[0]});
-    plan.run(second.views, {stream[1]});
-    ASSERT_EQ(driver_->cuGraphLaunch(executable, third), cuda::CUDA_SUCCESS);
-  }
-  ASSERT_EQ(driver_->cuCtxSynchronize(), cuda::CUDA_SUCCESS);
+  run_on_two_streams_and_in_a_replay(plan, first.views, second.views, replayed.views);
   first.expect_right(x, "first stream");
   second.expect_right(x, "second stream");
   replayed.expect_right(x, "replay");
-  driver_->cuGraphExecDestroy(executable);
-  driver_->cuGraphDestroy(graph);
-  for (auto* s : {stream[0], stream[1], third}) driver_->cuStreamDestroy(s);
 }
 
 }  // namespace

@@ -53,4 +53,27 @@ int DeviceBuffer::touched_guard_bytes() const {
                           std::count_if(payload + static_cast<std::ptrdiff_t>(bytes_), all.end(), wrong));
 }
 
+void GpuTest::run_on_two_streams_and_in_a_replay(const verglas::CompiledPlan& plan, std::span<const verglas::TensorView> first,
+                                                 std::span<const verglas::TensorView> second,
+                                                 std::span<const verglas::TensorView> replayed) {
+  using namespace verglas;
+  cuda::CUstream stream[3]{};
+  for (auto& s : stream) ASSERT_EQ(driver_->cuStreamCreate(&s, cuda::kStreamNonBlocking), cuda::CUDA_SUCCESS);
+  cuda::CUgraph graph = nullptr;
+  cuda::CUgraphExec executable = nullptr;
+  ASSERT_EQ(driver_->cuStreamBeginCapture(stream[0], cuda::CU_STREAM_CAPTURE_MODE_GLOBAL), cuda::CUDA_SUCCESS);
+  plan.run(replayed, {stream[0]});
+  ASSERT_EQ(driver_->cuStreamEndCapture(stream[0], &graph), cuda::CUDA_SUCCESS);
+  ASSERT_EQ(driver_->cuGraphInstantiateWithFlags(&executable, graph, 0), cuda::CUDA_SUCCESS);
+  for (int run = 0; run < 50; ++run) {
+    plan.run(first, {stream[0]});
+    plan.run(second, {stream[1]});
+    ASSERT_EQ(driver_->cuGraphLaunch(executable, stream[2]), cuda::CUDA_SUCCESS);
+  }
+  ASSERT_EQ(driver_->cuCtxSynchronize(), cuda::CUDA_SUCCESS);
+  driver_->cuGraphExecDestroy(executable);
+  driver_->cuGraphDestroy(graph);
+  for (auto* s : stream) driver_->cuStreamDestroy(s);
+}
+
 }  // namespace support

@@ -4,12 +4,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "cuda/context.hpp"
 #include "cuda/driver_table.hpp"
 #include "support/required.hpp"
+#include "verglas/plan.hpp"
 
 namespace support {
 
@@ -60,6 +62,11 @@ class GpuTest : public ::testing::Test {
     primary_.emplace(*driver_, 0);
     current_.emplace(*driver_, primary_->handle());
   }
+
+  /// 50 turns of one plan: a call on each of two streams, and a graph that was captured from the first, on a third.
+  void run_on_two_streams_and_in_a_replay(const verglas::CompiledPlan& plan, std::span<const verglas::TensorView> first,
+                                          std::span<const verglas::TensorView> second,
+                                          std::span<const verglas::TensorView> replayed);
 
   const verglas::cuda::DriverTable* driver_ = nullptr;
   std::optional<verglas::cuda::PrimaryContext> primary_{};
