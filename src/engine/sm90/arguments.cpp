@@ -9,10 +9,6 @@ namespace verglas::sm90 {
 
 using chain::FusionChain;
 
-std::size_t argument_bytes(const EpiloguePlan& plan) noexcept {
-  return plan.maps.size() * kMapBytes + plan.aux.size() * 32 + plan.reductions.size() * 56 + plan.scalars.size() * 4;
-}
-
 namespace {
 
 void write_scalars(const EpiloguePlan& plan, const FusionChain& chain, const recipe::Binding& binding, std::byte* to) noexcept {

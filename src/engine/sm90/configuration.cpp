@@ -103,9 +103,6 @@ int instruction_n(const KernelConfig& c) noexcept {
 int block_k(const KernelConfig& c) noexcept { return kLineBytes / bytes_of(c.input); }
 int threads_of(const KernelConfig& c) noexcept { return 128 * (c.consumers + c.producers); }
 int row_blocks(const KernelConfig& c) noexcept { return c.block_m / 64 / (c.schedule == Schedule::pingpong ? 1 : c.consumers); }
-bool ends_early(const KernelConfig& c) noexcept {
-  return c.groups > 0 && !c.depth_groups && c.block_m == 128 && (row_blocks(c) == 1 || !c.promoted);
-}
 int results_of(const KernelConfig& c) noexcept { return c.gemms * row_blocks(c) * c.block_n / 2; }
 int accumulators_of(const KernelConfig& c) noexcept {
   return results_of(c) + (c.scaled ? 2 * instruction_n(c) : c.promoted ? instruction_n(c) / 2 : 0);

@@ -103,7 +103,6 @@ int instruction_n(const KernelConfig& c) noexcept;  ///< columns of one wgmma
 int block_k(const KernelConfig& c) noexcept;        ///< elements of k in a stage
 int threads_of(const KernelConfig& c) noexcept;
 int row_blocks(const KernelConfig& c) noexcept;       ///< wgmma row blocks of 64 that a consumer holds
-bool ends_early(const KernelConfig& c) noexcept;      ///< tiles of groups have row blocks of 64, those that somebody has
 int results_of(const KernelConfig& c) noexcept;       ///< registers in which a consumer thread holds a tile
 int accumulators_of(const KernelConfig& c) noexcept;  ///< these and the sums that are promoted
 int stage_bytes(const KernelConfig& c) noexcept;

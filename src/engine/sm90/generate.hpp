@@ -34,8 +34,6 @@ int vectors_of(const chain::FusionChain& chain) noexcept;
 
 /// Of the maps of one role.
 inline constexpr std::size_t kMapBytes = 3 * 128;
-/// Bytes of the arguments behind the parameter block.
-std::size_t argument_bytes(const EpiloguePlan& plan) noexcept;
 /// Writes them for one call, but for the maps. `scratch` is read where there are reductions.
 void write_arguments(const EpiloguePlan& plan, const chain::FusionChain& chain, const recipe::Binding& binding,
                      const ScratchNeed& need, const Scratch& scratch, std::byte* to) noexcept;

@@ -3,9 +3,6 @@
 
 namespace vg {
 
-/// e8m0 as an fp32: byte b is 2^(b - 127), 0 among them, and 255 is NaN.
-VG_DEVICE float power_of_two(uint32 b) { return __uint_as_float(b << 23 | (b == 0 || b == 255 ? 0x400000u : 0u)); }
-
 /// Where the scale of a row and of block `first` lies, a multiple of 4. INTERLEAVED: in atoms of 128 rows by 4 blocks; four
 /// blocks are four bytes there.
 template <bool INTERLEAVED>
