@@ -23,6 +23,9 @@ class BesideCpu {
     bool at_edge = false;          ///< the page behind every operand is not mapped
     std::size_t matrix_bytes = 0;  ///< of weights by address
     verglas::DataType matrix{};    ///< their type
+    bool by_value = false;         ///< zeros of either sign are equal
+    std::uint8_t outputs = 0xFF;   ///< every byte of an output before
+    Describe live = {};            ///< the same graph with extents of a call, which the plans are called with; else as declared
   };
 
   /// The context is current.
@@ -36,6 +39,8 @@ class BesideCpu {
   void prepare();
   /// Addresses for a plan on the device, in its order.
   std::vector<void*> call() const;
+  /// The same with extents and strides.
+  std::vector<verglas::TensorView> views() const;
   /// After the device has run: every byte of every operand.
   void compare(const std::string& who) const;
 
@@ -53,6 +58,7 @@ class BesideCpu {
   void point();
 
   const verglas::cuda::DriverTable& driver_;
+  const Options options_;
   verglas::CompiledPlan reference_;
   verglas::PlanList plans_;
   std::list<Operand> operands_;
