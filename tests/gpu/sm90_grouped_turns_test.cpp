@@ -12,7 +12,7 @@ namespace verglas {
 namespace {
 
 constexpr Device kGpu{DeviceType::cuda, 0};
-constexpr std::int64_t kGroups = 40, kRows = 5120, kK = 128, kN = 328;
+constexpr std::int64_t kGroups = 40, kRows = 5120, kK = 320, kN = 328;  ///< K: more k-blocks than stages of tall tiles
 
 /// bf16 of a small integer.
 std::uint16_t half_of(int v) {
@@ -36,9 +36,10 @@ class Sm90GroupedTurns : public support::GpuTest {
           w(driver, kGroups * kN * kK * 2, 0),
           o(driver, kGroups * 4, 0),
           y(driver, kRows * kN * 4, 0xEE) {
-      std::vector<std::uint16_t> hx(kRows * kK), hw(kGroups * kN * kK);
-      for (std::size_t i = 0; i < hx.size(); ++i) hx[i] = half_of(drawn(static_cast<std::int64_t>(i)));
-      for (std::size_t i = 0; i < hw.size(); ++i) hw[i] = half_of(drawn(static_cast<std::int64_t>(3 * i + 1)));
+      std::vector<int> ix(kRows * kK), iw(kGroups * kN * kK);
+      std::vector<std::uint16_t> hx(ix.size()), hw(iw.size());
+      for (std::size_t i = 0; i < hx.size(); ++i) hx[i] = half_of(ix[i] = drawn(static_cast<std::int64_t>(i)));
+      for (std::size_t i = 0; i < hw.size(); ++i) hw[i] = half_of(iw[i] = drawn(static_cast<std::int64_t>(3 * i + 1)));
       x.upload(hx.data());
       w.upload(hw.data());
       o.upload(first.data());
@@ -48,7 +49,8 @@ class Sm90GroupedTurns : public support::GpuTest {
         for (std::int64_t r = first[at]; r < (g + 1 < kGroups ? first[at + 1] : kRows); ++r)
           for (std::int64_t n = 0; n < kN; ++n) {
             int sum = 0;
-            for (std::int64_t k = 0; k < kK; ++k) sum += drawn(r * kK + k) * drawn(3 * ((g * kN + n) * kK + k) + 1);
+            for (std::int64_t k = 0; k < kK; ++k)
+              sum += ix[static_cast<std::size_t>(r * kK + k)] * iw[static_cast<std::size_t>((g * kN + n) * kK + k)];
             want[static_cast<std::size_t>(r * kN + n)] = static_cast<float>(sum);
           }
       }
