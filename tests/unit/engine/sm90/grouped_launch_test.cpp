@@ -16,7 +16,7 @@ namespace {
 using sm90::ParameterBlock;
 using support::record_of;
 
-constexpr std::int64_t kRows = 640, kN = 520, kK = 136, kExperts = 3, kGroups = 7;
+constexpr std::int64_t kRows = 640, kN = 520, kK = 328, kExperts = 3, kGroups = 7;
 constexpr Device kGpu{DeviceType::cuda, 0};
 
 /// Addresses that nobody dereferences: kernels do not run here.
