@@ -34,6 +34,7 @@ DataType type_of(const DlTensor& t) noexcept {
 }
 
 std::string text_of(const DlTensor& t) {
+  if (t.code == 17 && t.bits == 4 && t.lanes == 1) return "float4_e2m1fn, elements told apart";
   constexpr std::array<const char*, 7> names = {"int", "uint", "float", "handle", "bfloat", "complex", "bool"};
   const std::string kind = t.code < names.size() ? names[t.code] : "type " + std::to_string(t.code) + " of ";
   return kind + std::to_string(t.bits) + (t.lanes == 1 ? "" : " times " + std::to_string(t.lanes));
