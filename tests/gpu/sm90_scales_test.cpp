@@ -24,6 +24,8 @@ struct Case {
   DataType of_scales = DataType::not_set;  ///< where it is another than the block's usual one
   std::int64_t quantised = 0;              ///< blocks of the output: 16 to NVFP4, 32 to MXFP8
   bool along_m = false;                    ///< and theirs, else along N
+  bool both = false;                       ///< along N and along M
+  bool beside = false;                     ///< beside the values in bf16 and their amax
   DataType scale() const {
     return of_scales != DataType::not_set ? of_scales : block == 16 ? DataType::fp8_e4m3 : DataType::fp8_e8m0;
   }
@@ -71,12 +73,20 @@ void describe(Graph& g, const Case& c) {
     g.pointwise(PointwiseMode::identity, {d}).set_output(true).set_data_type(DataType::fp32);
     return;
   }
-  auto [y, s] = g.block_scale_quantize(d.set_data_type(DataType::fp32), c.quantised, {}, {}, c.along_m);
-  const std::int64_t rows = ceil_div(c.along_m ? c.n : c.m, 128) * 128;
-  const std::int64_t columns = ceil_div((c.along_m ? c.m : c.n) / c.quantised, 4) * 4;
-  y.set_data_type(c.quantised == 16 ? DataType::fp4_e2m1 : DataType::fp8_e4m3).set_output(true);
-  s.set_data_type(c.quantised == 16 ? DataType::fp8_e4m3 : DataType::fp8_e8m0).set_output(true);
-  s.set_dim({c.l, rows, columns}).set_stride({rows * columns, columns, 1}).set_reordering_type(TensorReordering::f8_128x4);
+  d.set_data_type(DataType::fp32);
+  if (c.beside) {
+    g.pointwise(PointwiseMode::identity, {d}).set_output(true).set_data_type(DataType::bf16);
+    g.reduction(d, ReductionMode::amax).set_dim({1, 1, 1}).set_output(true).set_data_type(DataType::fp32);
+  }
+  for (const bool along_m : {false, true}) {
+    if (along_m != c.along_m && !c.both) continue;
+    auto [y, s] = g.block_scale_quantize(d, c.quantised, {}, {}, along_m);
+    const std::int64_t rows = ceil_div(along_m ? c.n : c.m, 128) * 128;
+    const std::int64_t columns = ceil_div((along_m ? c.m : c.n) / c.quantised, 4) * 4;
+    y.set_data_type(c.quantised == 16 ? DataType::fp4_e2m1 : DataType::fp8_e4m3).set_output(true);
+    s.set_data_type(c.quantised == 16 ? DataType::fp8_e4m3 : DataType::fp8_e8m0).set_output(true);
+    s.set_dim({c.l, rows, columns}).set_stride({rows * columns, columns, 1}).set_reordering_type(TensorReordering::f8_128x4);
+  }
 }
 
 /// Small numbers; padding of atoms, behind rows of plain scales, and gaps of matrices are `poison`.
@@ -208,7 +218,27 @@ TEST(Sm90Scales, Nvfp4ThatIsQuantisedGivesTheBitsOfTheCpuEngine) {
         c.block = 16, c.pad = 0, c.quantised = quantised, c.along_m = along_m;
         cases.push_back(c);
       }
+  // Several outputs of one drain.
+  for (const bool both : {true, false})
+    for (int plan = 0; plan < 4; ++plan) {
+      Case c{1, 544, 1056, 640, true, true, true, kFp4, kFp4, kFp32};
+      c.block = 16, c.pad = 0, c.quantised = 32, c.both = both, c.beside = !both;
+      cases.push_back(c);
+    }
   gpu_test::each_on_device(cases.size(), [&](std::size_t i) { compare(cases[i], i % 4 / 2 * 2, i % 2 == 0); });
+}
+
+// Small enough for the sanitizers.
+TEST(Sm90Scales, FewRowsBesideFp4GiveTheBitsOfTheCpuEngine) {
+  VERGLAS_NEEDS_GPU();
+  constexpr DataType kFp4 = DataType::fp4_e2m1, kBf16 = DataType::bf16, kFp32 = DataType::fp32;
+  std::vector<Case> cases;
+  for (const std::int64_t rows : {7, 50}) {
+    cases.push_back({1, rows, 264, 1088, true, true, true, kBf16, kFp4, kFp32, false, true});
+    cases.push_back({1, 136, rows, 544, true, true, false, kFp4, kFp4, kFp32});
+  }
+  for (Case& c : cases) c.block = 16, c.pad = 0;
+  gpu_test::each_on_device(cases.size(), [&](std::size_t i) { compare(cases[i], 0, true); });
 }
 
 TEST(Sm90Scales, AInRegistersGivesTheBitsOfTheCpuEngine) {

@@ -43,8 +43,8 @@ double code_of(PointwiseMode mode) {
 }
 
 constexpr double kKernel = 435, kDrain = 4.4, kDrainOfWords = 4, kWordsAlongM = 5, kReduction = 5.2, kReductionEnd = 300,
-                 kReadByThreads = 17, kQuantiserToFp8 = 620, kQuantiserToFp4 = 575, kToFp8 = 4.5, kOfSixteen = 3, kToFp4 = 12,
-                 kColumns = 7, kQuantisedColumns = 4.5, kRope = 1200;
+                 kReductionByBlocks = 2.5, kReadByThreads = 17, kQuantiser = 500, kToFp8 = 4, kOfSixteen = 3, kToFp4 = 12,
+                 kColumns = 7, kColumnsOfSixteen = 2, kColumnsOf32 = 4.5, kRope = 1200;
 /// Of an output beside D: staged, or stored by threads; and of one of bytes.
 constexpr double kOutput = 5, kOutputByThreads = 20, kOutputOfBytes = 8;
 /// Of a side that is decoded, and of each 128 pieces of a stage; and of sums that are scaled, with each 64 columns.
@@ -68,14 +68,18 @@ int instructions_of(const chain::FusionChain& c, const KernelConfig& k) {
   const int tile = staged.tile.role;
   for (const chain::Value& v : c.values)
     if (v.kind == chain::ValueKind::aux && v.varies[1] && v.varies[2] && v.source != tile) of_value += kReadByThreads;
-  for (const chain::Reduction& r : c.reductions) of_value += r.reduces[2] ? kReduction : kColumns;
+  for (const chain::Reduction& r : c.reductions) {
+    const bool by_blocks = r.mode == ReductionMode::amax && r.reduces[1] && r.reduces[2] &&
+                           std::ranges::any_of(c.quantised, [&](const auto& q) { return q.value == r.value && !q.along_m; });
+    of_value += by_blocks ? kReductionByBlocks : r.reduces[2] ? kReduction : kColumns;
+  }
   fixed += kReductionEnd * static_cast<double>(c.reductions.size());
   for (const chain::Quantise& q : c.quantised) {
     const chain::Role& data = c.roles[static_cast<std::size_t>(q.role)];
     const bool is_fp4 = c.operands[static_cast<std::size_t>(data.operand)].dtype == DataType::fp4_e2m1;
     of_value += is_fp4 ? kToFp4 : q.block == 16 ? kToFp8 + kOfSixteen : kToFp8;
-    if (q.along_m) of_value += kQuantisedColumns;
-    fixed += is_fp4 ? kQuantiserToFp4 : kQuantiserToFp8;
+    if (q.along_m) of_value += q.block == 32 ? kColumnsOf32 : kColumnsOfSixteen;
+    fixed += kQuantiser;
   }
   for (std::size_t i = 1; i < c.stores.size() && k.run_bytes == 0; ++i) {
     const int role = c.stores[i].role;

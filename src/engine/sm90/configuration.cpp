@@ -115,8 +115,16 @@ int stage_bytes(const KernelConfig& c) noexcept {
   return a + c.joined * c.b_count * b_lines(c) * kLineBytes + scales;
 }
 int chunks_of(const KernelConfig& c) noexcept { return row_blocks(c) * chunks_of_row_block(c); }
+int quantised_columns(const KernelConfig& c) noexcept {
+  if (c.quantisers == 0) return 0;
+  // As many as there are registers for.
+  const bool runs = c.run_bytes > 0 && !c.rotates;
+  if (c.held ? runs : c.producers > 1 || (c.schedule == Schedule::pingpong && c.reductions > 0)) return 32;
+  return runs || c.scaled || copies(c) || (c.has_d && c.column_quantisers > 0) ? 64 : 128;
+}
 int scratch_bytes(const KernelConfig& c) noexcept {
-  return 4 * ((c.column_reductions * 4 + c.vectors) * c.block_n + 8 * c.reductions + 512 * c.column_quantisers);
+  return 4 *
+         ((c.column_reductions * 4 + c.vectors) * c.block_n + 8 * c.reductions + 34 * quantised_columns(c) * c.column_quantisers);
 }
 int decoding_bytes(const KernelConfig& c) noexcept {
   const auto bytes = [](int pieces) { return (pieces + 127) / 128 * 128 * 20; };
@@ -150,7 +158,7 @@ int entry_registers(const KernelConfig& c) noexcept {
 int producer_registers(const KernelConfig& c) noexcept {
   if (c.consumers == 1) return entry_registers(c);
   if (c.carried) return 128;
-  if (c.held) return c.consumers == 3 ? 72 : 64;
+  if (c.held) return c.consumers == 3 ? 72 : 56;
   if (copies(c)) return c.consumers != 2 ? 80 : shifts(c) ? 104 : 88;
   if (c.consumers == 2) return c.by_address ? 56 : accumulators_of(c) >= 176 && !c.scaled ? 24 : 40;
   return 32;
@@ -158,7 +166,7 @@ int producer_registers(const KernelConfig& c) noexcept {
 int carrier_registers(const KernelConfig& c) noexcept { return c.consumers == 1 ? entry_registers(c) : 56; }
 int consumer_registers(const KernelConfig& c) noexcept {
   if (c.consumers == 1) return entry_registers(c);
-  if (c.held) return c.carried ? 160 : c.consumers == 3 ? 112 : 192;
+  if (c.held) return c.carried ? 160 : c.consumers == 3 ? 112 : 200;
   if (copies(c)) return c.producers > 1 ? (shifts(c) ? 152 : 168) : c.consumers != 2 ? 144 : shifts(c) ? 200 : 208;
   if (c.consumers == 2) return c.by_address ? 224 : accumulators_of(c) >= 176 && !c.scaled ? 240 : 232;
   return 160;

@@ -60,7 +60,7 @@ struct KernelConfig {
   int reductions = 0, column_reductions = 0;       ///< of the chain; those over rows take shared memory
   int vectors = 0;                                 ///< operands of the epilogue along N, which take shared memory
   int quantisers = 0;
-  int column_quantisers = 0;                     ///< by blocks of 32 along M, which take shared memory
+  int column_quantisers = 0;                     ///< by blocks along M, which take shared memory
   bool loads_tile = false;                       ///< an operand of D's size arrives where D will lie
   int further_outputs = 0, further_buffers = 0;  ///< outputs besides D that are staged, and chunks of 8 KB for each
   /// Columns in runs of 32 of two products (runs.hpp): bytes of 64 rows by 32 columns of all outputs, and slots for as many.
@@ -106,12 +106,13 @@ int row_blocks(const KernelConfig& c) noexcept;       ///< wgmma row blocks of 6
 int results_of(const KernelConfig& c) noexcept;       ///< registers in which a consumer thread holds a tile
 int accumulators_of(const KernelConfig& c) noexcept;  ///< these and the sums that are promoted
 int stage_bytes(const KernelConfig& c) noexcept;
-int scratch_bytes(const KernelConfig& c) noexcept;   ///< shared memory of a consumer's reductions and vectors
-int decoding_bytes(const KernelConfig& c) noexcept;  ///< shared memory of one slot of what is decoded
-int landing_bytes(const KernelConfig& c) noexcept;   ///< shared memory for the sums of the other blocks of a cluster
-int chunks_of(const KernelConfig& c) noexcept;       ///< chunks of D a consumer drains a tile in
-int group_bytes(const KernelConfig& c) noexcept;     ///< shared memory of what the offsets say
-int map_bytes(const KernelConfig& c) noexcept;       ///< memory in which a block makes maps of weights by address
+int quantised_columns(const KernelConfig& c) noexcept;  ///< that quantisers take at once; 0 without one
+int scratch_bytes(const KernelConfig& c) noexcept;      ///< shared memory of a consumer's reductions and vectors
+int decoding_bytes(const KernelConfig& c) noexcept;     ///< shared memory of one slot of what is decoded
+int landing_bytes(const KernelConfig& c) noexcept;      ///< shared memory for the sums of the other blocks of a cluster
+int chunks_of(const KernelConfig& c) noexcept;          ///< chunks of D a consumer drains a tile in
+int group_bytes(const KernelConfig& c) noexcept;        ///< shared memory of what the offsets say
+int map_bytes(const KernelConfig& c) noexcept;          ///< memory in which a block makes maps of weights by address
 int smem_bytes(const KernelConfig& c) noexcept;
 int entry_registers(const KernelConfig& c) noexcept;     ///< per thread, by the launch bounds
 int producer_registers(const KernelConfig& c) noexcept;  ///< after setmaxnreg; entry_registers with one consumer

@@ -131,6 +131,17 @@ std::vector<Shape> family_of(const chain::FusionChain& c, int sm_count) {
   return all;
 }
 
+/// What is kept beside the accumulators while they drain, where A enters from registers: little fits.
+bool keeps_much(const chain::FusionChain& c) {
+  const auto is_of_all = [](const chain::Reduction& r) { return r.reduces[1] && r.reduces[2]; };
+  if (c.reductions.size() > 1 || !std::ranges::all_of(c.reductions, is_of_all)) return true;
+  if (has_runs(c)) return c.quantised.size() + c.reductions.size() > 1;
+  const std::size_t found = c.reductions.size() + c.quantised.size();
+  const auto is_identity = [](const chain::Step& s) { return s.mode == PointwiseMode::identity; };
+  return (found > 0 && !std::ranges::all_of(c.steps, is_identity)) ||
+         (c.quantised.size() > 1 && (found > 2 || !c.stores.empty()));
+}
+
 }  // namespace
 
 bool exchanges(const Knobs& knobs) { return knobs.at(kExchanged) != 0; }
@@ -152,7 +163,7 @@ KernelConfig configuration_of(const chain::FusionChain& chain, const Knobs& knob
   k.b_count = roles.b_count;
   k.reductions = static_cast<int>(c.reductions.size());
   k.quantisers = static_cast<int>(c.quantised.size());
-  for (const chain::Quantise& q : c.quantised) k.column_quantisers += q.along_m && q.block == 32 && !k.rotates ? 1 : 0;
+  for (const chain::Quantise& q : c.quantised) k.column_quantisers += q.along_m && !k.rotates ? 1 : 0;
   for (const chain::Reduction& r : c.reductions) k.column_reductions += r.reduces[1] && !r.reduces[2] ? 1 : 0;
   for (std::size_t g = 0; g < c.gemms.size(); ++g) {
     k.gemm_a[g] = static_cast<std::uint8_t>(c.gemms[g].a);
@@ -257,8 +268,7 @@ std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) 
       if (k.scaled && k.block_n > 192 && plain_scales) continue;
       // Their registers leave none for these.
       if (k.held && k.rotates) continue;
-      const bool quantises_much = k.quantisers > 1 || (k.quantisers == 1 && !c.steps.empty());
-      if (k.held && results_of(k) > 32 && (!c.reductions.empty() || quantises_much || by_threads)) continue;
+      if (k.held && results_of(k) > 32 && (by_threads || keeps_much(c))) continue;
       if (k.slots != 0 && s.pingpong && std::ranges::any_of(c.quantised, &chain::Quantise::along_m)) continue;
       // ptxas serialises these products.
       if (k.split > 1 && k.gemms > 1 && k.slots != 0) continue;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "engine/sm90/expression.hpp"
 #include "engine/sm90/prologue.hpp"
@@ -123,7 +124,7 @@ class Generator {
       const std::string types = quantiser_of(q);
       const int slot = slot_in(plan_.aux, q.role), scales = slot_in(plan_.aux, q.scale_role);
       begin_ += fmt::format("    {}Quantiser<{}{}>::pad<64 * Layout<Config>::M_BLOCKS, Config::BLOCK_N>(a.aux[{}], p, t);\n",
-                            q.along_m ? "Column" : "", types, q.along_m ? ", 0" : ", 1, 0", scales);
+                            q.along_m ? "Column" : "", types, q.along_m ? ", 0, 4, false" : ", 1, 0, 4", scales);
       // Without the block, of which there is one kind.
       const bool is_interleaved = c_.roles[static_cast<std::size_t>(q.scale_role)].is_interleaved;
       const char axis = q.along_m ? 'm' : 'n';
@@ -155,14 +156,13 @@ class Generator {
   void quantise(const chain::Quantise& q) {
     need(q.value);
     std::string type = "Quantiser<" + quantiser_of(q);
-    // Four units at once where there are registers for them.
-    std::string pairs = "Config::PRODUCERS > 1 || (Config::PINGPONG && Config::REDUCTIONS > 0)";
-    if (q.along_m && c_.quantised.size() > 1) pairs += " || Config::SCALED";
-    const std::string units = in_runs_ ? "0" : fmt::format("({} ? 0 : Config::BLOCK_N / 16)", pairs);
-    type = q.along_m ? fmt::format("Column{}, {}>", type, units) : fmt::format("{}, {}, {}>", type, in_runs_ ? 2 : 1, units);
+    const std::string units = fmt::format("Config::BLOCK_N / {}, Config::QUANTISED_COLUMNS / 16", in_runs_ ? 32 : 16);
+    type = q.along_m ? fmt::format("Column{}, {}, Config::SCALED || (Config::A_DECODED || Config::B_DECODED)>", type, units)
+                     : fmt::format("{}, {}, {}>", type, in_runs_ ? 2 : 1, units);
     std::string words = "0";
-    if (q.along_m && q.block == 32)
-      words = fmt::format("piece.scratch + WORDS + 4 * Config::VECTORS * Config::BLOCK_N + {}", 2048 * column_quantisers_++);
+    if (q.along_m)
+      words = fmt::format("piece.scratch + WORDS + 4 * Config::VECTORS * Config::BLOCK_N + {} * Config::QUANTISED_COLUMNS",
+                          136 * column_quantisers_++);
     const int slot = slot_in(plan_.aux, q.role), scales = slot_in(plan_.aux, q.scale_role);
     std::string value = fmt::format("v{}", q.value);
     if (is_int(q.value)) {
@@ -171,6 +171,7 @@ class Generator {
       loop(fmt::format("{}[i] = static_cast<float>(v{}[i]);", value, q.value));
     }
     state_ += fmt::format("  {} quantiser{};\n", type, quantised_);
+    if (!q.along_m) by_blocks_.emplace(q.value, quantised_);
     begin_ += fmt::format("    {}::pad<64 * Layout<Config>::M_BLOCKS, Config::BLOCK_N>(a.aux[{}], p, t);\n", type, scales);
     line(fmt::format("quantiser{}.unit({}, a.aux[{}], a.aux[{}], p, at, {}, piece.consumer);", quantised_++, value, slot, scales,
                      words));
@@ -260,7 +261,9 @@ class Generator {
     const bool any_order = r.mode == ReductionMode::max || r.mode == ReductionMode::min || r.mode == ReductionMode::amax;
     const bool lasts = r.reduces[0] && r.reduces[1] && r.reduces[2] && any_order;  // as Reducer has it
     Ending& ending = lasts ? last_ : ending_;
-    if (r.reduces[2] && !r.reduces[1]) {
+    const auto it = by_blocks_.find(r.value);
+    const bool by_blocks = r.reduces[1] && r.reduces[2] && r.mode == ReductionMode::amax && it != by_blocks_.end();
+    if (r.reduces[2] && !by_blocks) {
       state_ += fmt::format("  float rows{}[2];\n", j);
       begin_rows_ += fmt::format("    rows{0}[0] = rows{0}[1] = {1}::identity();\n", j, mode);
       line(fmt::format("absorb_rows<{}>(rows{}, {}, p, at);", mode, j, value));
@@ -268,14 +271,17 @@ class Generator {
     if (!r.reduces[1]) {
       end_rows_ += fmt::format("    {}::store_rows({}, p, piece, block, rows{});\n", reducer, argument, j);
     } else if (r.reduces[2]) {
-      state_ += fmt::format("  float all{};\n", j);
-      begin_ += fmt::format("    all{} = {}::identity();\n", j, mode);
-      line(fmt::format("absorb_all<{}>(all{}, {}, p, at);", mode, j, value));
+      const std::string all = by_blocks ? fmt::format("quantiser{}.most", it->second) : fmt::format("all{}", j);
+      if (!by_blocks) {
+        state_ += fmt::format("  float {};\n", all);
+        end_rows_ += fmt::format("    join_rows<Config, {}>({}, rows{}, p, piece, block);\n", mode, all, j);
+      }
+      begin_ += fmt::format("    {} = {}::identity();\n", all, mode);
       if (lasts) {
         start_ += fmt::format("    {}::begin_warp({});\n", reducer, words);
-        keep_ += fmt::format("    {}::keep_warp(all{}, {});\n", reducer, j, words);
+        keep_ += fmt::format("    {}::keep_warp({}, {});\n", reducer, all, words);
       } else {
-        ending_.fold += fmt::format("    {}::fold_warp(all{}, {});\n", reducer, j, words);
+        ending_.fold += fmt::format("    {}::fold_warp({}, {});\n", reducer, all, words);
       }
       ending.partials +=
           fmt::format("      *{0}::partial({1}, {0}::group(p, piece)) = {0}::folded({2});\n", reducer, argument, words);
@@ -386,6 +392,7 @@ class Generator {
   std::vector<bool> made_;
   std::string body_;
   int quantised_ = 0, column_quantisers_ = 0;
+  std::map<int, int> by_blocks_;   ///< of values, which quantiser finds their blocks along N
   int columns_ = 0, vectors_ = 0;  ///< reductions and operands that lie in shared memory
   int tile_slot_ = 0;
   bool in_runs_ = false;

@@ -61,7 +61,7 @@ std::string constants_text(const KernelConfig& c) {
   add("int", "COLUMN_REDUCTIONS", c.column_reductions);
   add("int", "VECTORS", c.vectors);
   add("int", "COLUMN_QUANTISERS", c.column_quantisers);
-  add("bool", "QUANTISES", c.quantisers > 0);
+  add("int", "QUANTISED_COLUMNS", quantised_columns(c));
   add("bool", "HAS_D", c.has_d);
   add("bool", "D_ALONG_M", c.d_along_m);
   add("bool", "LOADS_TILE", c.loads_tile);

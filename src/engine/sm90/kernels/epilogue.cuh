@@ -151,19 +151,34 @@ class Drain {
     if (C::LOADS_TILE) barrier_wait(loaded_ + 8 * b, phase_);
   }
 
+  /// Quantisers take some columns at once.
+  static constexpr int AT_ONCE = C::QUANTISED_COLUMNS > 64 ? C::QUANTISED_COLUMNS : 64;
+  /// Chunks of these columns, where nothing stands between them.
+  static constexpr int TOGETHER =
+      C::QUANTISED_COLUMNS == 0 || (C::HAS_D && !WHOLE_TILE) || C::LOADS_TILE || C::COLUMN_REDUCTIONS > 0
+          ? 1
+          : AT_ONCE* Output::BYTES / 128;
+
   template <class Accumulator>
   VG_DEVICE void fill(uint32 chunk, uint32 further, Accumulator (&acc)[C::GEMMS][L::M_BLOCKS][C::BLOCK_N / 2], Epilogue& epilogue,
                       const TilePiece& piece, int block, int c) {
-    const int first = chunk_start<L>(c) / Output::BYTES, units = chunk_width<L>(c) / Output::BYTES / 16;
-    epilogue.begin_chunk();
-    // Quantisers take 64 columns at once, and the first are always there: else the compiler would keep what they hold of the
-    // tile before, beside the products.
-    if (!C::QUANTISES || first < 64 || piece.col + first / 64 * 64 < p_.n)
-      fill_units(chunk, further, acc, epilogue, piece, block, c);
-    if (units == 8) epilogue.template end_chunk<8>(block, first / 16);
-    if (units == 4) epilogue.template end_chunk<4>(block, first / 16);
-    if (units == 2) epilogue.template end_chunk<2>(block, first / 16);
-    if (units == 1) epilogue.template end_chunk<1>(block, first / 16);
+    if (TOGETHER > 1 && c % TOGETHER != 0) return;
+    // The first columns are always there: else the compiler would keep what quantisers hold of the tile before, beside the
+    // products.
+    const int start = chunk_start<L>(c) / Output::BYTES / AT_ONCE * AT_ONCE;
+    const bool is_there = C::QUANTISED_COLUMNS == 0 || start == 0 || piece.col + start < p_.n;
+    if (TOGETHER > 1 && !is_there) return;
+#pragma unroll
+    for (int more = 0; more < TOGETHER; ++more) {
+      if (c + more >= L::CHUNKS) continue;
+      const int first = chunk_start<L>(c + more) / Output::BYTES, units = chunk_width<L>(c + more) / Output::BYTES / 16;
+      epilogue.begin_chunk();
+      if (is_there) fill_units(chunk + more * L::CHUNK_BYTES, further, acc, epilogue, piece, block, c + more);
+      if (units == 8) epilogue.template end_chunk<8>(block, first / 16);
+      if (units == 4) epilogue.template end_chunk<4>(block, first / 16);
+      if (units == 2) epilogue.template end_chunk<2>(block, first / 16);
+      if (units == 1) epilogue.template end_chunk<1>(block, first / 16);
+    }
   }
   template <class Accumulator>
   VG_DEVICE void fill_units(uint32 chunk, uint32 further, Accumulator (&acc)[C::GEMMS][L::M_BLOCKS][C::BLOCK_N / 2],
@@ -177,7 +192,7 @@ class Drain {
     for (int in_chunk = 0; in_chunk < width / Output::BYTES; in_chunk += 16) {
       const int u = (first + in_chunk) / 16;
       // Units beyond D need no work; and a branch around each keeps ptxas from hoisting one into another, which spills.
-      if (!C::QUANTISES && piece.col + 16 * u >= p_.n) continue;
+      if (C::QUANTISED_COLUMNS == 0 && piece.col + 16 * u >= p_.n) continue;
       float x[C::GEMMS][8];
 #pragma unroll
       for (int i = 0; i < 8 * C::GEMMS; ++i) {

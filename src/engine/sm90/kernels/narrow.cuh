@@ -43,12 +43,15 @@ struct E4m3Elements {
   static constexpr uint32 LARGEST_BITS = 0x43e00000u;
   static constexpr int BITS = 8;
   VG_DEVICE static uint32 pack(float a, float b, float c, float d) { return pack_e4m3(a, b) | uint32{pack_e4m3(c, d)} << 16; }
+  /// The same of products with one factor.
+  VG_DEVICE static uint32 pack_times(float a, float b, float c, float d, float f) { return pack(a * f, b * f, c * f, d * f); }
 };
 struct E5m2Elements {
   static constexpr float LARGEST = 57344.0f;
   static constexpr uint32 LARGEST_BITS = 0x47600000u;
   static constexpr int BITS = 8;
   VG_DEVICE static uint32 pack(float a, float b, float c, float d) { return pack_e5m2(a, b) | uint32{pack_e5m2(c, d)} << 16; }
+  VG_DEVICE static uint32 pack_times(float a, float b, float c, float d, float f) { return pack(a * f, b * f, c * f, d * f); }
 };
 struct E2m1Elements {
   static constexpr float LARGEST = 6.0f;
@@ -56,21 +59,30 @@ struct E2m1Elements {
   static constexpr int BITS = 4;
   /// The code of |x| is 4 s(x / 2) + 2 s(x / 2 - 1) + s(x / 2 - 2), where s saturates at 0 and 1, rounded to nearest even: one of
   /// the three is no integer, and none of them is rounded before. They are added to 2^23 times `unit`, whose last place is one
-  /// unit. NaN is 6. Sums and products only: integers would wait for another.
-  VG_DEVICE static float add_code(float from, float unit, float x) {
-    const float a = fminf(fabsf(x), 6.0f);
+  /// unit. Sums and products only: integers would wait for another.
+  VG_DEVICE static float add_code(float from, float unit, float a) {
     const float first = multiply_add(saturated(a, 0.5f, 0.0f), 4.0f * unit, from);
     return multiply_add(saturated(a, 0.5f, -2.0f), unit, multiply_add(saturated(a, 0.5f, -1.0f), 2.0f * unit, first));
   }
-  /// In the low 16 bits; others are not looked at. Each next code is added to the last as it is in smaller units.
-  VG_DEVICE static uint32 pack(float a, float b, float c, float d) {
+  /// Codes of magnitudes: each next one is added to the last as it is in smaller units.
+  VG_DEVICE static uint32 codes(float a, float b, float c, float d) {
     constexpr float TOP = 8388608.0f;
     float all = add_code(4096.0f * TOP, 4096.0f, d);
     all = add_code(all - 3840.0f * TOP, 256.0f, c);
     all = add_code(all - 240.0f * TOP, 16.0f, b);
-    all = add_code(all - 15.0f * TOP, 1.0f, a);
-    const uint32 high = shifted_in(shifted_in(shifted_in(__float_as_uint(d) >> 28, c), b), a);  // of each its sign and three bits
-    return __float_as_uint(all) | (high & 0x8888u);
+    return __float_as_uint(add_code(all - 15.0f * TOP, 1.0f, a));
+  }
+  VG_DEVICE static uint32 signs(float a, float b, float c, float d) {
+    return shifted_in(shifted_in(shifted_in(__float_as_uint(d) >> 28, c), b), a) & 0x8888u;  // of each its sign and three bits
+  }
+  /// In the low 16 bits; others are not looked at. NaN is 6.
+  VG_DEVICE static uint32 pack(float a, float b, float c, float d) {
+    return codes(fminf(fabsf(a), 6.0f), fminf(fabsf(b), 6.0f), fminf(fabsf(c), 6.0f), fminf(fabsf(d), 6.0f)) | signs(a, b, c, d);
+  }
+  /// The same of products with the factor of a block: NaN is among them where it is the factor, and all of them are NaN then.
+  VG_DEVICE static uint32 pack_times(float a, float b, float c, float d, float f) {
+    const uint32 word = codes(fabsf(a) * f, fabsf(b) * f, fabsf(c) * f, fabsf(d) * f) | signs(a, b, c, d);
+    return f == f ? word : 0x7777u;
   }
   /// Four bits more on the right: those at the top of x.
   VG_DEVICE static uint32 shifted_in(uint32 word, float x) { return __funnelshift_l(__float_as_uint(x), word, 4); }
@@ -81,10 +93,10 @@ struct E2m1Elements {
 template <class Elements>
 struct NarrowStore {
   static constexpr int BITS = Elements::BITS, PIECE = BITS;  // bytes of eight elements
-  char* to;         // the upper row, from the first column of the tile on that this lane stores
-  int left, whole;  // columns that there are from here on, and those that go by pieces
-  int down;         // to the lower row
-  bool has_upper, has_lower;
+  char* to;  // the upper row, from the first column of the tile on that this lane stores
+  int left;  // columns that there are from here on
+  int down;  // to the lower row
+  bool has_upper, has_lower, in_pieces;
 
   /// Of the thread's rows; `col` is the first column of the part of the tile, `n` how many there are.
   VG_DEVICE void begin(const Aux& data, const Position& at, int col, int n) {
@@ -97,40 +109,61 @@ struct NarrowStore {
     down = at.down;
     has_upper = row < at.end;
     has_lower = row + at.down < at.end;
-    whole = data.col_stride == 1 && reinterpret_cast<uint64>(to) % PIECE == 0 ? left : 0;
+    in_pieces = data.col_stride == 1 && reinterpret_cast<uint64>(to) % PIECE == 0;
   }
 
-  /// The pair at column `at` of the tile: elements of both units, of the upper and of the lower row.
-  VG_DEVICE void store(const Aux& data, int at, const uint32 (&first)[2], const uint32 (&second)[2]) const {
-    uint32 words[2][BITS / 4];
-    exchange(first, second, words);
-    const int count = left - at;
-    if (whole - at >= 8) {
+  /// COUNT units from column `at` of the tile on: of each, elements of the upper and of the lower row.
+  template <int COUNT>
+  VG_DEVICE void store(const Aux& data, int at, const uint32 (&packed)[COUNT][2]) const {
+    uint32 words[COUNT / 2][2][BITS / 4];
+#pragma unroll
+    for (int i = 0; i < COUNT / 2; ++i) exchange(packed[2 * i], packed[2 * i + 1], words[i]);
+    // One branch for all of them: behind one of its own each would wait for lanes alone.
+    if (in_pieces && left - at >= 16 * COUNT - 24) {
       char* const piece = to + at * BITS / 8;
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        if (!(i == 0 ? has_upper : has_lower)) continue;
-        char* const row = piece + i * down * data.row_stride * BITS / 8;
-        if constexpr (BITS == 8) {
-          store_u64(row, words[i][0], words[i][1]);
-        } else {
-          store_u32(row, words[i][0]);
+      for (int row = 0; row < 2; ++row) {
+        if (!(row == 0 ? has_upper : has_lower)) continue;
+        char* const line = piece + row * down * data.row_stride * BITS / 8;
+#pragma unroll
+        for (int i = 0; i < COUNT / 2; ++i) {
+          if constexpr (BITS == 8) {
+            store_u64(line + 32 * i, words[i][row][0], words[i][row][1]);
+          } else {
+            store_u32(line + 16 * i, words[i][row][0]);
+          }
         }
       }
-    } else {
-      char* row = to + at * data.col_stride * BITS / 8;
+      return;
+    }
 #pragma unroll 1
-      for (int i = 0; i < 2 * BITS; ++i) {  // bytes
-        const int byte = i % BITS;
-        uint32 word = i < BITS ? words[0][0] : words[1][0];
-        if (BITS == 8 && byte >= 4) word = i < BITS ? words[0][BITS / 4 - 1] : words[1][BITS / 4 - 1];
-        if ((i < BITS ? has_upper : has_lower) && byte * 8 / BITS < count)
-          store_u8(row + i / BITS * down * data.row_stride * BITS / 8 + byte * data.col_stride, word >> 8 * (byte % 4));
+    for (int i = 0; i < COUNT / 2; ++i) {
+      uint32 pair[2][BITS / 4];
+#pragma unroll
+      for (int word = 0; word < BITS / 2; ++word) {
+        uint32& x = pair[word % 2][word / 2] = words[0][word % 2][word / 2];
+#pragma unroll
+        for (int j = 1; j < COUNT / 2; ++j)
+          if (i == j) x = words[j][word % 2][word / 2];
       }
+      store_bytes(data, at + 32 * i, pair);
     }
   }
 
  private:
+  VG_DEVICE void store_bytes(const Aux& data, int at, const uint32 (&words)[2][BITS / 4]) const {
+    const int count = left - at;
+    char* const row = to + at * data.col_stride * BITS / 8;
+#pragma unroll 1
+    for (int i = 0; i < 2 * BITS; ++i) {
+      const int byte = i % BITS;
+      uint32 word = i < BITS ? words[0][0] : words[1][0];
+      if (BITS == 8 && byte >= 4) word = i < BITS ? words[0][BITS / 4 - 1] : words[1][BITS / 4 - 1];
+      if ((i < BITS ? has_upper : has_lower) && byte * 8 / BITS < count)
+        store_u8(row + i / BITS * down * data.row_stride * BITS / 8 + byte * data.col_stride, word >> 8 * (byte % 4));
+    }
+  }
+
   /// Lanes 0 and 1 keep what lanes 0 and 1 want, 2 and 3 the others; then neighbours exchange. Selectors count bytes of two
   /// words.
   VG_DEVICE static void exchange(const uint32 (&first)[2], const uint32 (&second)[2], uint32 (&words)[2][BITS / 4]) {
@@ -172,12 +205,14 @@ VG_DEVICE void pad_scales(const Aux& scales, int batch, int rows, int columns, i
     store_u8(atom + place_of_scales<true>(scales, r, c / 4 * 4, batch, rows, columns) + c % 4, 0);
   };
   const int end = column_end >= columns ? padded : column_end;
-  if (column_end >= columns)
-    for (int r = row + thread; r < row_end && r < rows; r += 128)
-      for (int c = columns; c < padded; ++c) clear(r, c);
-  if (row_end < rows) return;
-  for (int r = rows + thread; r < (rows + 127) / 128 * 128; r += 128)
-    for (int c = column; c < end; ++c) clear(r, c);
+  const auto clear_all = [&](int first, int last, int from, int to) {
+#pragma unroll 1
+    for (int r = first + thread; r < last; r += 128)
+#pragma unroll 1
+      for (int c = from; c < to; ++c) clear(r, c);
+  };
+  if (column_end >= columns) clear_all(row, row_end < rows ? row_end : rows, columns, padded);
+  if (row_end >= rows) clear_all(rows, (rows + 127) / 128 * 128, column, end);
 }
 
 }  // namespace vg

@@ -30,7 +30,7 @@ struct TilePiece {
   int row, col;     // of its first element in D
   int consumer;
   uint32 scratch;  // shared memory of this consumer: COLUMN_REDUCTIONS x 4 x BLOCK_N words, then 8 for each reduction, then
-                   // VECTORS x BLOCK_N for operands that vary along n, 512 for each COLUMN_QUANTISER
+                   // VECTORS x BLOCK_N for operands that vary along n, QUANTISED_COLUMNS x 34 for each COLUMN_QUANTISER
   int end;         // see Position
   int d_batch;     // of D and what is stored like it, where `batch` is a group
   int blocks;      // of 64 rows, up to the last row that it may write

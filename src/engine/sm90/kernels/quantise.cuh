@@ -11,14 +11,33 @@ VG_DEVICE float larger_of_halves(float first, float second, int bit) {
   return larger(is_second ? second : first, __shfl_xor_sync(0xffffffffu, is_second ? first : second, bit));
 }
 
+/// Scales of neighbouring blocks, of which there are `left`. Where they lie in atoms EACH of them are one piece.
+template <bool INTERLEAVED, int EACH>
+VG_DEVICE void store_scales(char* row, int64 stride, const uint32 (&stored)[EACH], uint32 first, int left) {
+  if (INTERLEAVED && EACH > 1 && left >= EACH) {
+    char* const to = row + (first / 4 * 512 + first % 4);
+    if constexpr (EACH == 2)
+      store_u16(to, static_cast<uint16>(stored[0] | stored[1] << 8));
+    else if constexpr (EACH == 4)
+      store_u32(to, stored[0] | stored[1] << 8 | stored[2] << 16 | stored[3] << 24);
+    return;
+  }
+#pragma unroll
+  for (int e = 0; e < EACH; ++e) {
+    const uint32 block = first + e;
+    if (e < left) store_u8(row + (INTERLEAVED ? int64{block / 4 * 512 + block % 4} : block * stride), stored[e]);
+  }
+}
+
 /// One quantised output, by blocks along N. Units come in pairs, which are one block of 32 or two of 16 in each row; of the first
-/// UNITS of a tile two pairs come at once, since they need not wait for each other's lanes. Of every PART columns of the product
-/// it has one.
-template <class Elements, class Stored, int BLOCK, bool INTERLEAVED, int PART, int UNITS>
+/// UNITS of a tile GROUP of them come at once, since they need not wait for each other's lanes, and of others four where there
+/// are as many. Of every PART columns of the product it has one.
+template <class Elements, class Stored, int BLOCK, bool INTERLEAVED, int PART, int UNITS, int GROUP>
 struct Quantiser {
-  float held[3][8];  // the units before
+  float held[GROUP - 1][8];  // the units before
   NarrowStore<Elements> out;
   char* scale;  // of this lane's row, from the first block of the row on
+  float most;   // of all magnitudes so far; for an amax beside it, which sets it to 0
 
   /// Of this consumer's part of a tile, ROWS by COLUMNS.
   template <int ROWS, int COLUMNS>
@@ -31,21 +50,29 @@ struct Quantiser {
   VG_DEVICE void unit(const float (&v)[8], const Aux& data, const Aux& scales, const Parameters& p, const Position& at, uint32,
                       int) {
     const int quad = static_cast<int>(threadIdx.x) % 4, col = at.col - 2 * quad;
-    // Lanes with an even number find scales of the upper row, the others of the lower one.
-    if (at.unit == 0) {
+    if (at.unit == 0 && !ANEW) {
       out.begin(data, at, col, p.n / PART);
-      int row = at.row + at.down * (quad % 2);
-      asm volatile("" : "+r"(row));
-      scale = static_cast<char*>(const_cast<void*>(scales.address)) +
-              place_of_scales<INTERLEAVED>(scales, row, 0, at.batch, p.m, p.n / PART / BLOCK);
+      begin_scales(scales, p, at);
     }
-    if (at.unit / 4 * 4 + 4 <= UNITS)
+    if (at.unit / GROUP * GROUP + GROUP <= UNITS)
+      gather<GROUP>(v, data, scales, p, at, col);
+    else if (GROUP > 4 && at.unit / 4 * 4 + 4 <= UNITS)
       gather<4>(v, data, scales, p, at, col);
     else
       gather<2>(v, data, scales, p, at, col);
   }
 
  private:
+  /// Where registers are few, places are found anew for each group of a row and not kept for the next.
+  static constexpr bool ANEW = PART > 1 && GROUP == 2;
+
+  VG_DEVICE void begin_scales(const Aux& scales, const Parameters& p, const Position& at) {
+    // Lanes with an even number find scales of the upper row, the others of the lower one.
+    int row = at.row + at.down * (static_cast<int>(threadIdx.x) % 2);
+    asm volatile("" : "+r"(row));
+    scale = static_cast<char*>(const_cast<void*>(scales.address)) +
+            place_of_scales<INTERLEAVED>(scales, row, 0, at.batch, p.m, p.n / PART / BLOCK);
+  }
   template <int COUNT>
   VG_DEVICE void gather(const float (&v)[8], const Aux& data, const Aux& scales, const Parameters& p, const Position& at,
                         int col) {
@@ -63,7 +90,7 @@ struct Quantiser {
     constexpr int BLOCKS = COUNT * 16 / BLOCK, EACH = BLOCKS == 1 ? 1 : BLOCKS / 2;  // of a row, of a lane
     const int quad = static_cast<int>(threadIdx.x) % 4;
     const auto value = [&](int u, int i) { return u == COUNT - 1 ? last[i] : held[u][i]; };
-    float most[BLOCKS];  // of the row of this lane
+    float own[BLOCKS];  // of the row of this lane
 #pragma unroll
     for (int b = 0; b < BLOCKS; ++b) {
       float rows[2];
@@ -76,28 +103,25 @@ struct Quantiser {
           rows[down] = larger(rows[down], larger(larger(fabsf(value(u + 1, i)), fabsf(value(u + 1, i + 1))),
                                                  larger(fabsf(value(u + 1, i + 4)), fabsf(value(u + 1, i + 5)))));
       }
-      most[b] = larger_of_halves(rows[0], rows[1], 1);
+      own[b] = larger_of_halves(rows[0], rows[1], 1);
     }
     // Lanes 0 and 1 have the first half of the blocks.
     uint32 stored[EACH];
     float factor[EACH];
+    const int blocks = p.n / PART / BLOCK;
+    const int first =
+        static_cast<int>(static_cast<uint32>(col - 16 * (COUNT - 1)) / BLOCK) + (BLOCKS == 1 ? 0 : EACH * (quad / 2));
+    const int left = at.row + at.down * (quad % 2) < at.end && (BLOCKS > 1 || quad < 2) ? blocks - first : 0;
 #pragma unroll
     for (int e = 0; e < EACH; ++e) {
-      const float largest = BLOCKS == 1 ? larger(most[0], __shfl_xor_sync(0xffffffffu, most[0], 2))
-                                        : larger_of_halves(most[e], most[BLOCKS - EACH + e], 2);
+      const float largest = BLOCKS == 1 ? larger(own[0], __shfl_xor_sync(0xffffffffu, own[0], 2))
+                                        : larger_of_halves(own[e], own[BLOCKS - EACH + e], 2);
       stored[e] = Stored::template of<Elements>(largest);
       factor[e] = Stored::factor(stored[e]);
+      most = larger(most, e < left ? largest : 0.0f);
     }
-    const int blocks = p.n / PART / BLOCK;
-    const uint32 first = static_cast<uint32>(col - 16 * (COUNT - 1)) / BLOCK + (BLOCKS == 1 ? 0 : EACH * (quad / 2));
-    if ((quad % 2 == 0 ? out.has_upper : out.has_lower) && (BLOCKS > 1 || quad < 2)) {
-#pragma unroll
-      for (int e = 0; e < EACH; ++e) {
-        const uint32 block = first + e;
-        if (static_cast<int>(block) < blocks)
-          store_u8(scale + (INTERLEAVED ? int64{block / 4 * 512 + block % 4} : block * scales.col_stride), stored[e]);
-      }
-    }
+    if (ANEW) begin_scales(scales, p, at);
+    store_scales<INTERLEAVED>(scale, scales.col_stride, stored, static_cast<uint32>(first), left);
     uint32 packed[COUNT][2];
 #pragma unroll
     for (int down = 0; down < 2; ++down) {
@@ -105,21 +129,22 @@ struct Quantiser {
       for (int u = 0; u < COUNT; ++u) {
         const int b = u * 16 / BLOCK, i = 2 * down;
         const float f = __shfl_sync(0xffffffffu, factor[b % EACH], down + b / EACH * 2, 4);
-        packed[u][down] = Elements::pack(value(u, i) * f, value(u, i + 1) * f, value(u, i + 4) * f, value(u, i + 5) * f);
+        packed[u][down] = Elements::pack_times(value(u, i), value(u, i + 1), value(u, i + 4), value(u, i + 5), f);
       }
     }
-#pragma unroll
-    for (int u = 0; u < COUNT; u += 2) out.store(data, 16 * (at.unit - COUNT + 1 + u), packed[u], packed[u + 1]);
+    if (ANEW) out.begin(data, at, col - 16 * (COUNT - 1), p.n / PART);
+    out.store(data, ANEW ? 0 : 16 * (at.unit - COUNT + 1), packed);
   }
 };
 
-/// The same by blocks along M: 16 rows are those of a warp, 32 those of two, which tell each other what is largest in words of
-/// shared memory. The scales have a row for each column of the product.
-template <class Elements, class Stored, int BLOCK, bool INTERLEAVED, int UNITS>
+/// The same by blocks along M: 16 rows are those of a warp, 32 those of two. What each thread finds largest in its two rows goes
+/// to shared memory, so that a thread reads all rows of a few columns, and their factors come back the same way: both take less
+/// than lanes that exchange halves. The scales have a row for each column of the product. ANEW: addresses are formed for each
+/// group of units; kept beside the products they would take registers.
+template <class Elements, class Stored, int BLOCK, bool INTERLEAVED, int UNITS, int GROUP, bool ANEW>
 struct ColumnQuantiser {
-  float held[3][8];
+  float held[GROUP - 1][8];
   NarrowStore<Elements> out;
-  uint32 turn;  // two sets of words take turns, so that nobody waits for readers
 
   template <int ROWS, int COLUMNS>
   VG_DEVICE static void pad(const Aux& scales, const Parameters& p, const TilePiece& t) {
@@ -129,9 +154,10 @@ struct ColumnQuantiser {
 
   VG_DEVICE void unit(const float (&v)[8], const Aux& data, const Aux& scales, const Parameters& p, const Position& at,
                       uint32 words, int consumer) {
-    if (at.block == 0 && at.unit == 0) turn = 0;
     if (at.unit == 0) out.begin(data, at, at.col - 2 * (static_cast<int>(threadIdx.x) % 4), p.n);
-    if (at.unit / 4 * 4 + 4 <= UNITS)
+    if (at.unit / GROUP * GROUP + GROUP <= UNITS)
+      gather<GROUP>(v, data, scales, p, at, words, consumer);
+    else if (GROUP > 4 && at.unit / 4 * 4 + 4 <= UNITS)
       gather<4>(v, data, scales, p, at, words, consumer);
     else
       gather<2>(v, data, scales, p, at, words, consumer);
@@ -148,78 +174,83 @@ struct ColumnQuantiser {
 #pragma unroll
     for (int i = 0; i < 8; ++i) held[at.unit % COUNT][i] = v[i];
   }
-  /// COUNT units, of which the last is `last`. A lane finds the scales of COUNT / 2 columns.
+  /// COUNT units, of which the last is `last`. A unit's columns are four pieces, of one lane of four each: its 2 quad, 2 quad +
+  /// 1, and the same 8 further right. `words` has lines of all pieces for each of a warp's 8 pairs of rows, where pieces of every
+  /// second line are exchanged by fours, and behind those of all warps the factors of two; blocks of 16 need none.
   template <int COUNT>
   VG_DEVICE void several(const float (&last)[8], const Aux& data, const Aux& scales, const Parameters& p, const Position& at,
                          uint32 words, int consumer) {
-    constexpr int EACH = COUNT / 2;
-    const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4, quad = lane % 4;
+    constexpr uint32 LINE = 64 * COUNT, WARP = 8 * LINE;  // bytes
+    // A lane finds the scales of so many neighbouring columns of a piece, or lanes from LANES on those of others once more.
+    constexpr int OWN = BLOCK == 16 ? COUNT / 2 : COUNT < 4 ? 1 : COUNT / 4, LANES = 16 * COUNT / (BLOCK / 16) / OWN;
+    int thread = static_cast<int>(threadIdx.x) % 128;
+    if constexpr (ANEW) asm volatile("" : "+r"(thread));
+    const int lane = thread % 32, warp = thread / 32, quad = lane % 4;
     const auto value = [&](int u, int i) { return u == COUNT - 1 ? last[i] : held[u][i]; };
-    // Lanes of eight rows halve their columns until each has those of one place: 16 times u, 8 times half, odd or not.
-    const auto most = [&](int u, int i) { return larger(fabsf(value(u, i)), fabsf(value(u, i + 2))); };
-    float largest[EACH];
+    const auto most = [&](int u, int i) { return __float_as_uint(larger(fabsf(value(u, i)), fabsf(value(u, i + 2)))); };
+    const auto piece_of = [&](uint32 line, uint32 piece) { return LINE * line + 16 * (piece ^ 4 * (line % 2)); };
+    const uint32 of_warp = words + WARP * static_cast<uint32>(warp);
 #pragma unroll
-    for (int e = 0; e < EACH; ++e) {
-      float pairs[2];
+    for (int u = 0; u < COUNT; ++u)
+      store_shared(of_warp + piece_of(static_cast<uint32>(lane / 4), static_cast<uint32>(4 * u + quad)),
+                   Piece<16>{most(u, 0), most(u, 1), most(u, 4), most(u, 5)});
+    meet(consumer);
+    const int first = lane % LANES * OWN + (BLOCK == 16 ? 0 : warp % 2 * 8 * COUNT);  // of all columns, in order of pieces
+    float largest[OWN] = {};
 #pragma unroll
-      for (int odd = 0; odd < 2; ++odd)
-        pairs[odd] = larger_of_halves(larger_of_halves(most(e, odd), most(e + EACH, odd), 16),
-                                      larger_of_halves(most(e, odd + 4), most(e + EACH, odd + 4), 16), 8);
-      largest[e] = larger_of_halves(pairs[0], pairs[1], 4);
+    for (uint32 line = 0; line < BLOCK / 2; ++line) {
+      const uint32 from = (BLOCK == 16 ? of_warp : words + WARP * static_cast<uint32>(warp / 2 * 2 + (line < 8 ? 0 : 1))) +
+                          piece_of(line % 8, static_cast<uint32>(first / 4)) + static_cast<uint32>(first % 4 * 4);
+      Piece<4 * OWN> some;
+      load_shared(from, some);
+#pragma unroll
+      for (int e = 0; e < OWN; ++e) largest[e] = larger(largest[e], __uint_as_float(__builtin_bit_cast(Words<OWN>, some).v[e]));
     }
-    if constexpr (BLOCK == 32) {
-      const uint32 set = words + turn + static_cast<uint32>(4 * lane);
-      turn ^= 1024;
-#pragma unroll
-      for (int e = 0; e < EACH; ++e) store_float(set + static_cast<uint32>(256 * warp + 128 * e), largest[e]);
-      consumer_sync(consumer);
-#pragma unroll
-      for (int e = 0; e < EACH; ++e)
-        largest[e] = larger(largest[e], load_float(set + static_cast<uint32>(256 * (warp ^ 1) + 128 * e)));
-    }
-    const int own = lane / 16 * (8 * COUNT) + (lane & 8) + 2 * quad + lane / 4 % 2;
     const int col = at.col - 2 * quad - 16 * (COUNT - 1), atoms = (p.m / BLOCK + 3) / 4;
-    int block = (at.row - lane / 4) / BLOCK;
-    asm volatile("" : "+r"(block));  // addresses are formed here: kept from unit to unit they would take registers
+    const int block = (at.row - lane / 4) / BLOCK;
     char* const scale = static_cast<char*>(const_cast<void*>(scales.address)) + (INTERLEAVED ? block % 4 : 0) +
                         place_of_scales<INTERLEAVED>(scales, 0, INTERLEAVED ? block / 4 * 4 : block, at.batch, p.n, p.m / BLOCK);
-    float factor[EACH];
+    Words<OWN> factor;
 #pragma unroll
-    for (int e = 0; e < EACH; ++e) {
+    for (int e = 0; e < OWN; ++e) {
       const uint32 stored = Stored::template of<Elements>(largest[e]);
-      factor[e] = Stored::factor(stored);
-      const uint32 c = static_cast<uint32>(col + own + 16 * e);  // row of the scales
+      factor.v[e] = __float_as_uint(Stored::factor(stored));
+      const int x = first + e;  // four columns a piece, four pieces a unit
+      const uint32 c = static_cast<uint32>(col + x / 16 * 16 + x / 4 % 4 * 2 + x / 2 % 2 * 8 + x % 2);  // row of the scales
       const int64 place =
           INTERLEAVED ? int64{c / 128} * (512 * atoms) + (c % 32 * 16 + c / 32 % 4 * 4) : int64{c} * scales.row_stride;
-      if ((BLOCK == 16 || warp % 2 == 0) && out.has_upper && static_cast<int>(c) < p.n) store_u8(scale + place, stored);
+      if (lane < LANES && out.has_upper && static_cast<int>(c) < p.n) store_u8(scale + place, stored);
     }
+    if constexpr (BLOCK == 16) __syncwarp();  // all have read what the factors take the place of
+    const uint32 factors_at = BLOCK == 16 ? of_warp : words + 4 * WARP + LINE * static_cast<uint32>(warp / 2);
+    store_shared(factors_at + static_cast<uint32>(4 * first), __builtin_bit_cast(Piece<4 * OWN>, factor));
+    meet(consumer);
     uint32 packed[COUNT][2];
-    float factors[COUNT][4];  // of columns
-#pragma unroll
-    for (int i = 0; i < 4 * COUNT / EACH; ++i) {
-      const int from = quad + i % 2 * 4 + i / 2 % 2 * 8 + i / 4 * 16;
-      if constexpr (EACH == 2 && Stored::IS_POWER) {
-        const uint32 both =
-            __shfl_sync(0xffffffffu, __byte_perm(__float_as_uint(factor[0]), __float_as_uint(factor[1]), 0x7632), from, 32);
-        factors[i / 4 * 2][i % 4] = __uint_as_float(both << 16);
-        factors[i / 4 * 2 + 1][i % 4] = __uint_as_float(both & 0xffff0000u);
-      } else {
-#pragma unroll
-        for (int e = 0; e < EACH; ++e) factors[i / 4 * EACH + e][i % 4] = __shfl_sync(0xffffffffu, factor[e], from, 32);
-      }
-    }
 #pragma unroll
     for (int u = 0; u < COUNT; ++u) {
-      const float(&f)[4] = factors[u];
+      Piece<16> f;
+      load_shared(factors_at + static_cast<uint32>(16 * (4 * u + quad)), f);
 #pragma unroll
       for (int down = 0; down < 2; ++down) {
         const int i = 2 * down;
-        packed[u][down] =
-            Elements::pack(value(u, i) * f[0], value(u, i + 1) * f[1], value(u, i + 4) * f[2], value(u, i + 5) * f[3]);
+        packed[u][down] = Elements::pack(value(u, i) * __uint_as_float(f.v[0]), value(u, i + 1) * __uint_as_float(f.v[1]),
+                                         value(u, i + 4) * __uint_as_float(f.v[2]), value(u, i + 5) * __uint_as_float(f.v[3]));
       }
     }
-#pragma unroll
-    for (int u = 0; u < COUNT; u += 2) out.store(data, 16 * (at.unit - COUNT + 1 + u), packed[u], packed[u + 1]);
+    if constexpr (BLOCK == 16) __syncwarp();  // before the next units come
+    out.store(data, 16 * (at.unit - COUNT + 1), packed);
+  }
+  template <int COUNT>
+  struct Words {
+    uint32 v[COUNT];
+  };
+  /// Those whose rows make a block have written.
+  VG_DEVICE static void meet(int consumer) {
+    if constexpr (BLOCK == 16) {
+      __syncwarp();
+    } else {
+      consumer_sync(consumer);
+    }
   }
 };
 

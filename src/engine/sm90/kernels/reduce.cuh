@@ -98,12 +98,13 @@ VG_DEVICE void absorb_rows(float (&rows)[2], const float (&v)[8], const Paramete
   rows[0] = Mode::join(rows[0], Mode::join(Mode::join(x[0], x[1]), Mode::join(x[4], x[5])));
   rows[1] = Mode::join(rows[1], Mode::join(Mode::join(x[2], x[3]), Mode::join(x[6], x[7])));
 }
-/// Over both: one running value a thread, of what lies in D.
-template <class Mode>
-VG_DEVICE void absorb_all(float& all, const float (&v)[8], const Parameters& p, const Position& at) {
-  float rows[2] = {Mode::identity(), Mode::identity()};
-  absorb_rows<Mode>(rows, v, p, at);
-  all = Mode::join(all, Mode::join(masked<Mode>(rows[0], at.row, at.end), masked<Mode>(rows[1], at.row + at.down, at.end)));
+/// Over both: what a thread has of a row block joins the one running value, of rows that lie in D.
+template <class C, class Mode>
+VG_DEVICE void join_rows(float& all, const float (&rows)[2], const Parameters& p, const TilePiece& t, int block) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
+  const int in_piece = 64 * block + 16 * warp + lane / 4, end = C::GROUPS > 0 ? t.end : p.m;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) all = Mode::join(all, masked<Mode>(rows[i], place_of(t, in_piece + 8 * i), end));
 }
 /// Over m: the rows of a warp in four columns a unit; those of a chunk wait for fold_columns,
 /// unless COUNT is 4. Rows beyond the last of D hold the

@@ -10,6 +10,8 @@ template <class C, class Epilogue>
 class RunDrain {
   using L = Layout<C>;
   static constexpr int PAIRS = C::BLOCK_N / 64;  // of runs in a tile
+  /// All slots of a tile are filled between two barriers; products with scales leave no registers for that.
+  static constexpr bool WHOLE_TILE = !C::SCALED && C::RUN_SLOTS >= PAIRS * L::M_BLOCKS;
 
  public:
   VG_DEVICE RunDrain(const Parameters& p, uint32 smem, int consumer)
@@ -21,25 +23,28 @@ class RunDrain {
   template <class Accumulator>
   VG_DEVICE void operator()(Accumulator (&acc)[1][L::M_BLOCKS][C::BLOCK_N / 2], Epilogue& epilogue, const TilePiece& piece) {
     epilogue.begin(piece);
+    if constexpr (WHOLE_TILE) reuse<0>();
 #pragma unroll
     for (int i = 0; i < L::M_BLOCKS; ++i) {
       epilogue.begin_rows();
 #pragma unroll
       for (int j = 0; j < PAIRS; ++j) {
         // As in Drain, the branch also keeps ptxas from hoisting one pair into another.
-        if (j > 0 && piece.col + 64 * j >= p_.n) continue;
-        const int pair = piece.col / 64 + j, row = piece.row + 64 * i;
-        const uint32 slot = slots_ + next_ * C::RUN_BYTES;
-        if (leader()) bulk_wait_read<C::RUN_SLOTS - 1>();
-        consumer_sync(consumer_);
-        fill(slot, acc[0][i], epilogue, piece.batch, row, pair, i, j);
-        fence_async_proxy();
-        consumer_sync(consumer_);
-        epilogue.store_runs(leader(), slot, piece.batch, row, pair);
-        if (leader()) bulk_commit();
+        if (!has_pair(piece, j)) continue;
+        if constexpr (!WHOLE_TILE) reuse<C::RUN_SLOTS - 1>();
+        fill(slot(i, j), acc[0][i], epilogue, piece.batch, piece.row + 64 * i, piece.col / 64 + j, i, j);
+        if constexpr (WHOLE_TILE) continue;
+        publish();
+        store(epilogue, piece, i, j);
         if (++next_ == C::RUN_SLOTS) next_ = 0;
       }
       epilogue.end_rows(i);
+    }
+    if constexpr (WHOLE_TILE) {
+      publish();
+#pragma unroll
+      for (int i = 0; i < L::M_BLOCKS * PAIRS; ++i)
+        if (has_pair(piece, i % PAIRS)) store(epilogue, piece, i / PAIRS, i % PAIRS);
     }
     epilogue.end();
   }
@@ -51,6 +56,26 @@ class RunDrain {
 
  private:
   VG_DEVICE static bool leader() { return threadIdx.x % 128 == 0; }
+  /// Of pairs that quantisers take at once all where there is one.
+  VG_DEVICE bool has_pair(const TilePiece& piece, int j) const {
+    constexpr int AT_ONCE = C::QUANTISED_COLUMNS > 32 ? C::QUANTISED_COLUMNS / 32 : 1;
+    return j < AT_ONCE || piece.col + 64 * (j / AT_ONCE * AT_ONCE) < p_.n;
+  }
+  VG_DEVICE uint32 slot(int i, int j) const { return slots_ + (WHOLE_TILE ? i * PAIRS + j : next_) * C::RUN_BYTES; }
+  /// All but the newest N stores have read their slots.
+  template <int N>
+  VG_DEVICE void reuse() {
+    if (leader()) bulk_wait_read<N>();
+    consumer_sync(consumer_);
+  }
+  VG_DEVICE void publish() {
+    fence_async_proxy();
+    consumer_sync(consumer_);
+  }
+  VG_DEVICE void store(const Epilogue& epilogue, const TilePiece& piece, int i, int j) const {
+    epilogue.store_runs(leader(), slot(i, j), piece.batch, piece.row + 64 * i, piece.col / 64 + j);
+    if (leader()) bulk_commit();
+  }
 
   template <class Accumulator>
   VG_DEVICE void fill(uint32 slot, Accumulator (&acc)[C::BLOCK_N / 2], Epilogue& epilogue, int batch, int row, int pair,

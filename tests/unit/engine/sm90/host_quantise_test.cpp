@@ -1,6 +1,7 @@
 // What the kernels' quantiser makes of single numbers, compiled for the host: the codes and scales of src/numeric.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "numeric/quantise.hpp"
@@ -39,6 +40,25 @@ TEST(HostQuantiser, CodesFp4AsTheCpuEngine) {
   });
   EXPECT_EQ(wrong, 0);
   EXPECT_EQ(E2m1Elements::pack(1.0F, -6.0F, 0.5F, -0.5F) & 0xffffU, 0x91f2U);
+}
+
+TEST(HostQuantiser, CodesProductsAsTheCpuEngine) {
+  int wrong = 0;
+  float last[3] = {};
+  each_number([&](float x) {
+    // NaN is a block's factor too, in which all are NaN.
+    for (const float f : {1.0F, 0.0F, 0.37F, std::ldexp(1.0F, -100), std::ldexp(1.0F, 60), std::nanf("")}) {
+      if (x != x && f == f) continue;
+      const float in[] = {x, last[0], last[1], last[2]};
+      uint32 codes = 0;
+      for (int i = 0; i < 4; ++i) codes |= uint32{f == f ? verglas::numeric::float_to_e2m1(in[i] * f) : 7U} << 4 * i;
+      // An infinite number has a factor that is not 0.
+      if (std::any_of(in, in + 4, [&](float v) { return std::isinf(v) && f == 0.0F; })) continue;
+      wrong += (E2m1Elements::pack_times(in[0], in[1], in[2], in[3], f) & 0xffffU) != codes ? 1 : 0;
+    }
+    if (x == x) last[2] = last[1], last[1] = last[0], last[0] = x;
+  });
+  EXPECT_EQ(wrong, 0);
 }
 
 /// Largest magnitudes of blocks: those above, and around each product of the largest element and a scale or a tie of scales.
