@@ -42,13 +42,13 @@ INSTANTIATE_TEST_SUITE_P(
         GroupedKind{.name = "plain"},
         GroupedKind{.name = "wide_ends", .out = DataType::fp32, .offset = DataType::int64, .ends = true, .b_k_major = false},
         GroupedKind{.name = "zero_fill", .ends = true, .zero_fill = true},
-        GroupedKind{.name = "odd_pitch", .pitch = 103, .pitch_d = 203, .zero_fill = true},
+        GroupedKind{.name = "odd_pitch", .pitch = 323, .pitch_d = 203, .zero_fill = true},
         GroupedKind{.name = "tokens_along_rows", .a_k_major = false}, GroupedKind{.name = "fused", .is_fused = true},
         GroupedKind{.name = "reductions", .out = DataType::fp32, .reduces = true},
         GroupedKind{.name = "reductions_ends", .out = DataType::fp32, .ends = true, .reduces = true},
         GroupedKind{.name = "gather", .mode = MoeMode::gather},
         GroupedKind{.name = "gather_fused", .ends = true, .is_fused = true, .mode = MoeMode::gather},
-        GroupedKind{.name = "gather_reduces", .out = DataType::fp32, .pitch = 103, .reduces = true, .mode = MoeMode::gather},
+        GroupedKind{.name = "gather_reduces", .out = DataType::fp32, .pitch = 323, .reduces = true, .mode = MoeMode::gather},
         GroupedKind{.name = "scatter", .mode = MoeMode::scatter, .top_k = 2},
         GroupedKind{.name = "scatter_fused", .offset = DataType::int64, .is_fused = true, .mode = MoeMode::scatter, .top_k = 3},
         GroupedKind{.name = "scatter_reduces", .out = DataType::fp32, .reduces = true, .mode = MoeMode::scatter},
@@ -59,13 +59,13 @@ INSTANTIATE_TEST_SUITE_P(
                     .b_k_major = false,
                     .is_fused = true,
                     .by_address = true},
-        GroupedKind{.name = "by_address_odd_pitch", .pitch = 103, .pitch_d = 203, .zero_fill = true, .by_address = true},
+        GroupedKind{.name = "by_address_odd_pitch", .pitch = 323, .pitch_d = 203, .zero_fill = true, .by_address = true},
         GroupedKind{.name = "by_address_gather", .mode = MoeMode::gather, .by_address = true},
         GroupedKind{
             .name = "by_address_reduces", .out = DataType::fp32, .reduces = true, .mode = MoeMode::scatter, .by_address = true},
         GroupedKind{.name = "by_address_pairs", .out = DataType::fp32, .by_address = true, .pairs = true},
         GroupedKind{.name = "pairs", .out = DataType::fp32, .pairs = true},
-        GroupedKind{.name = "fp8", .in = DataType::fp8_e4m3, .out = DataType::fp32, .pitch = 112}),
+        GroupedKind{.name = "fp8", .in = DataType::fp8_e4m3, .out = DataType::fp32, .pitch = 336}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -12,8 +12,8 @@
 // integers.
 namespace verglas {
 
-inline constexpr std::int64_t kMostRows = 1500, kMostGroups = 1024, kMostExperts = 6, kMostK = 100, kMostN = 200;
-inline constexpr std::int64_t kK = 72, kN = 168;               ///< of the description
+inline constexpr std::int64_t kMostRows = 1500, kMostGroups = 1024, kMostExperts = 6, kMostK = 320, kMostN = 200;
+inline constexpr std::int64_t kK = 264, kN = 168;              ///< of the description: of more than four k-blocks
 inline constexpr std::int64_t kNoGroup = -1, kNoWeights = -2;  ///< owners of rows that are not computed
 
 struct GroupedKind {
@@ -22,7 +22,7 @@ struct GroupedKind {
   DataType offset = DataType::int32;
   bool ends = false;
   bool a_k_major = true, b_k_major = true;
-  std::int64_t pitch = 104, pitch_d = 208;  ///< elements between lines of A and B along K, and between rows of D
+  std::int64_t pitch = 328, pitch_d = 208;  ///< elements between lines of A and B along K, and between rows of D
   bool zero_fill = false;
   bool is_fused = false;  ///< relu(prob · sum + bias of the group), and the sum beside it
   bool reduces = false;   ///< over groups, all rows and columns, beside it

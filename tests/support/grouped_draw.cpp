@@ -46,7 +46,8 @@ Grouping draw_grouping(support::Random& r, const GroupedKind& p) {
   g.groups = r.chance(3) ? kMostGroups : r.chance(20) ? r.between(20, 200) : r.between(1, 12);
   g.experts = r.between(1, std::min<std::int64_t>(g.groups, kMostExperts));
   g.n = r.chance(50) ? 8 * r.between(1, kMostN / 8) : r.between(1, kMostN);
-  g.k = r.chance(50) ? 8 * r.between(1, kMostK / 8) : r.between(1, kMostK);
+  const std::int64_t least_k = r.chance(30) ? 257 : 1, most_k = least_k == 1 ? 100 : kMostK;
+  g.k = r.chance(50) ? 8 * r.between((least_k + 7) / 8, most_k / 8) : r.between(least_k, most_k);
   if (p.by_address) g.n = kN, g.k = kK;
   const std::int64_t most = std::clamp<std::int64_t>(2400 / g.groups, 3, 300);
   std::int64_t at = r.chance(30) ? r.between(0, 90) : 0;
