@@ -143,10 +143,12 @@ class GroupTiles {
 
   /// t does not fall from call to call.
   VG_DEVICE Tile at(uint32 t) { return at(t, group_); }
-  /// `cursor`: the group of the tile before, and then of this one.
+  /// `cursor`: the group of the tile before, and then of this one; or of one further on, where another warp that shares it is
+  /// ahead by a few stages.
   VG_DEVICE Tile at(uint32 t, int& cursor) {
     const int tile = static_cast<int>(t);
     int group = cursor;
+    if (tile < table_.before[group]) group = 0;
     if (tile >= table_.before[group + 1]) {
       // Not far, where groups have few tiles: twice as far each time.
       int reach = 1, high = p_.groups;
