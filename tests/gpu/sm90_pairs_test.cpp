@@ -20,6 +20,7 @@
 // together that no one before had. Each has the CPU engine's results.
 //   VERGLAS_CASE=n    that graph alone, all of its plans     VERGLAS_GRAPHS=n   graphs that are drawn (2,000)
 //   VERGLAS_SECONDS=n kernels are begun so long (60); those with the most pairs go first, from number VERGLAS_FROM on
+//   VERGLAS_FEATURE=groups=    those that have it
 namespace {
 
 using namespace verglas;
@@ -124,12 +125,13 @@ void run_all(bool at_edge) {
   const std::vector<DrawnPlan> all = std::getenv("VERGLAS_CASE")
                                          ? support::plans_of(number_of("VERGLAS_CASE", 0))
                                          : support::plans_with_all_pairs(number_of("VERGLAS_GRAPHS", 2000));
+  const char* wanted = std::getenv("VERGLAS_FEATURE");
   const auto end = Clock::now() + std::chrono::seconds(number_of("VERGLAS_SECONDS", 60));
   Tally tally;
   Watch watch;
   const std::size_t from = number_of("VERGLAS_FROM", 0);
   gpu_test::each_on_device(all.size(), [&](std::size_t i) {
-    if (i < from || Clock::now() > end) return;
+    if (i < from || Clock::now() > end || (wanted && all[i].line().find(wanted) == std::string::npos)) return;
     try {
       run(all[i], at_edge, tally, watch);
     } catch (const std::exception& e) {

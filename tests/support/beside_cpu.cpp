@@ -1,6 +1,7 @@
 #include "support/beside_cpu.hpp"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 
 namespace support {
@@ -145,11 +146,21 @@ void BesideCpu::compare(const std::string& who) const {
   for (const Operand& o : operands_) {
     if (!o.info.is_output) continue;
     const std::vector<std::uint8_t> bytes = download(o);
-    std::size_t wrong = 0, first = 0;
+    std::size_t wrong = 0, first = 0, last = 0;
     for (std::size_t i = 0; i < bytes.size(); ++i)
-      if (bytes[i] != o.host[i] && !(options_.by_value && is_zero_beside_zero(o.info.dtype, bytes, o.host, i)) && wrong++ == 0)
-        first = i;
-    EXPECT_EQ(wrong, 0U) << who << ", '" << o.info.name << "' first at " << first << " of " << bytes.size();
+      if (bytes[i] != o.host[i] && !(options_.by_value && is_zero_beside_zero(o.info.dtype, bytes, o.host, i))) {
+        if (wrong++ == 0) first = i;
+        last = i;
+      }
+    const auto hex = [&](const std::vector<std::uint8_t>& from) {
+      std::string s;
+      char two[4];
+      for (std::size_t i = first / 16 * 16; i < std::min(from.size(), first / 16 * 16 + 16); ++i)
+        std::snprintf(two, sizeof two, "%02x", from[i]), s += two;
+      return s;
+    };
+    EXPECT_EQ(wrong, 0U) << who << ", '" << o.info.name << "' from byte " << first << " to " << last << " of " << bytes.size()
+                         << ", there " << hex(bytes) << " and not " << hex(o.host);
     EXPECT_EQ(o.buffer ? o.buffer->touched_guard_bytes() : 0, 0) << o.info.name;
   }
 }
