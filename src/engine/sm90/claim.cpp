@@ -68,6 +68,9 @@ Result<engine::Claim> claim_chain(const chain::FusionChain& c) {
   if (auto fault = fault_of_rope(c)) return tl::unexpected<Decline>(*std::move(fault));
   if (const auto epilogue = epilogue_of(c); !epilogue) return tl::unexpected<Decline>(epilogue.error());
   if (auto fault = fault_of_types(c)) return tl::unexpected<Decline>(*std::move(fault));
+  if (!c.stores.empty() && !c.quantised.empty() && configurations_of(c, 132).empty())
+    return decline(Rule::sm90_epilogue, label_of(c, c.roles[static_cast<std::size_t>(c.stores[0].role)]) +
+                                            " is of bytes, beside quantised outputs that take fewer columns at once");
   const std::string sums = c.gemms[0].accumulate == DataType::int32 ? "sums in int32" : "sums in fp32";
   return engine::Claim{c.steps.empty() ? "one kernel: TMA, wgmma, " + sums
                                        : "one kernel: TMA, wgmma, " + sums + ", the epilogue in registers"};

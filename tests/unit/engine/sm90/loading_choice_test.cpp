@@ -44,5 +44,27 @@ TEST(Sm90LoadingChoice, WarpgroupsTakeTurnsWhereTheyShiftEverythingThatTheyLoad)
   }
 }
 
+// A chunk of D has more columns than quantisers take at once there.
+TEST(Sm90Loading, BytesBesideQuantisedOutputsAreOfferedWhereQuantisersTakeAWholeChunk) {
+  const auto chain_of = [](std::int64_t k) {
+    Graph g;
+    const Tensor a = g.tensor({.name = "a", .dim = {256, k}, .stride = {k, 1}});
+    const Tensor b = g.tensor({.name = "b", .dim = {k, 256}, .stride = {1, k}});
+    Tensor c = g.matmul(a, b).set_data_type(DataType::fp32);
+    auto [y, s] = g.block_scale_quantize(c, 32);
+    y.set_data_type(DataType::fp8_e4m3).set_output(true);
+    s.set_data_type(DataType::fp8_e8m0).set_output(true);
+    g.pointwise(PointwiseMode::identity, {c}).set_output(true).set_data_type(DataType::int8);
+    g.validate();
+    return *chain::analyse(g.data());
+  };
+  const chain::FusionChain whole = chain_of(64), odd = chain_of(63);
+  ASSERT_TRUE(sm90::claim_chain(whole).has_value());
+  for (const Knobs& knobs : sm90::configurations_of(whole, 132))
+    EXPECT_EQ(sm90::quantised_columns(sm90::configuration_of(whole, knobs)), 128);
+  ASSERT_FALSE(sm90::claim_chain(odd).has_value());
+  EXPECT_EQ(sm90::claim_chain(odd).error().rule, Rule::sm90_epilogue);
+}
+
 }  // namespace
 }  // namespace verglas
