@@ -291,6 +291,9 @@ std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) 
       if (runs && results_of(k) > 128 && !(c.reductions.empty() && c.quantised.empty())) continue;
       // Three warpgroups that decode leave one consumer 128 registers.
       if (runs && k.producers > 2 && results_of(k) > 32 && !c.reductions.empty() && !c.quantised.empty()) continue;
+      // Nor do two where consumers take turns, and products that are stored in fp32 take more where A is in registers.
+      if (runs && s.pingpong && k.producers > 1 && !c.reductions.empty() && !c.quantised.empty()) continue;
+      if (runs && k.held && !c.reductions.empty() && k.run_bytes > 12'288) continue;
       if (!runs && results_of(k) > 128 && (stores_much || reduces_much || !c.quantised.empty() || by_threads)) continue;
       if (results_of(k) > 32 && instructions_of(c, k) > kMostInstructions) continue;  // the smallest tile is always offered
       const std::array<std::int64_t, 4> extents = extents_of(s.exchanged ? turned : c);
