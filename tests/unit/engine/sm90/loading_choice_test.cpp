@@ -66,5 +66,23 @@ TEST(Sm90Loading, BytesBesideQuantisedOutputsAreOfferedWhereQuantisersTakeAWhole
   EXPECT_EQ(sm90::claim_chain(odd).error().rule, Rule::sm90_epilogue);
 }
 
+TEST(Sm90Loading, FurtherOutputsOfWordsAreDeclinedWhereRowsMayHaveNoToken) {
+  const auto claims = [](MoeMode mode, DataType further) {
+    Graph g;
+    const Tensor x = g.tensor({.name = "x", .dim = {1, 64, 64}, .stride = {4096, 64, 1}});
+    const Tensor w = g.tensor({.name = "w", .dim = {2, 64, 64}, .stride = {4096, 1, 64}});
+    const Tensor o = g.tensor({.name = "o", .dim = {2}, .stride = {1}, .data_type = DataType::int32});
+    const Tensor list = g.tensor({.name = "list", .dim = {1, 64, 1}, .stride = {64, 1, 1}, .data_type = DataType::int32});
+    Tensor y = g.moe_grouped_matmul(x, w, o, {.mode = mode}, mode == MoeMode::none ? Tensor() : list);
+    y.set_output(true).set_data_type(DataType::bf16);
+    g.relu(y).set_output(true).set_data_type(further);
+    g.validate();
+    return sm90::claim_chain(*chain::analyse(g.data())).has_value();
+  };
+  EXPECT_FALSE(claims(MoeMode::gather, DataType::fp32));
+  EXPECT_TRUE(claims(MoeMode::gather, DataType::bf16));
+  EXPECT_TRUE(claims(MoeMode::none, DataType::fp32));
+}
+
 }  // namespace
 }  // namespace verglas
