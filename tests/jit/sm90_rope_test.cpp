@@ -30,7 +30,7 @@ TEST_P(Sm90RopeKernels, CompileCleanOnEveryTile) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Graphs, Sm90RopeKernels,
-                         ::testing::Values(Case{{}, 4}, Case{{.head = 128, .w_out_in = false}, 4}, Case{{.rows_only = true}, 4},
+                         ::testing::Values(Case{{}, 5}, Case{{.head = 128, .w_out_in = false}, 5}, Case{{.rows_only = true}, 5},
                                            Case{{.in = fp8_e4m3}, 4}));
 
 }  // namespace

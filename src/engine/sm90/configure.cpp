@@ -294,7 +294,8 @@ std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) 
       // Nor do two where consumers take turns, and products that are stored in fp32 take more where A is in registers.
       if (runs && s.pingpong && k.producers > 1 && !c.reductions.empty() && !c.quantised.empty()) continue;
       if (runs && k.held && !c.reductions.empty() && k.run_bytes > 12'288) continue;
-      if (!runs && results_of(k) > 128 && (stores_much || reduces_much || !c.quantised.empty() || by_threads)) continue;
+      if (!runs && !k.rotates && results_of(k) > 128 && (stores_much || reduces_much || !c.quantised.empty() || by_threads))
+        continue;
       if (results_of(k) > 32 && instructions_of(c, k) > kMostInstructions) continue;  // the smallest tile is always offered
       const std::array<std::int64_t, 4> extents = extents_of(s.exchanged ? turned : c);
       ranked.emplace_back(predict_seconds(k, extents, sm_count, drain_of(c), c.grouping.groups), std::move(knobs));

@@ -105,6 +105,18 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
     if constexpr (C::GATHERS || C::SCATTERS) find_places<C>(p, piece, tile.end);
     epilogue.load_ahead(piece);
     typename Wgmma::Accumulator acc[C::GEMMS][L::M_BLOCKS][C::BLOCK_N / 2];
+    // The first products do not read them, but the compiler would keep those of the tile before over a drain that needs registers
+    // for something else.
+    if constexpr (C::CLEARS) {
+#pragma unroll
+      for (auto& product : acc) {
+#pragma unroll
+        for (auto& rows : product) {
+#pragma unroll
+          for (auto& x : rows) x = 0;
+        }
+      }
+    }
     if constexpr (C::PINGPONG) {
       // Needed for right results, not for speed: a parity cannot tell phase n from n + 2, so a consumer may wait for its stages
       // only once the other has waited for all of its own.
