@@ -18,6 +18,7 @@ struct Case {
   DataType between = DataType::fp32;
   bool along_n = true, along_m = false, m_major = false;
   DataType operands = DataType::bf16;
+  bool bytes = false;  ///< the value beside it, as the first output
 };
 
 std::int64_t ceil_to(std::int64_t x, std::int64_t y) { return (x + y - 1) / y * y; }
@@ -37,6 +38,7 @@ void describe(Graph& g, const Case& c) {
     const std::int64_t rows = ceil_to(axis == 2 ? c.m : c.n, 128), columns = ceil_to((axis == 2 ? c.n : c.m) / c.block, 4);
     s.set_dim({c.l, rows, columns}).set_stride({rows * columns, columns, 1}).set_reordering_type(TensorReordering::f8_128x4);
   };
+  if (c.bytes) g.pointwise(PointwiseMode::identity, {x}).set_output(true).set_data_type(DataType::fp8_e4m3);
   if (c.along_n) quantise(2, "");
   if (c.along_m) quantise(1, " (columns)");
   if (c.dense) x.set_output(true);
@@ -47,8 +49,8 @@ void compare(const Case& c, std::size_t plan_index) {
   SCOPED_TRACE(::testing::Message() << c.l << 'x' << c.m << 'x' << c.n << 'x' << c.k << ' ' << name_of(c.data) << " block "
                                     << c.block << (c.interleaved ? " interleaved" : "") << (c.gap ? " gap" : "")
                                     << (c.along_m ? c.along_n ? " both" : " columns" : "") << (c.m_major ? " m-major" : "")
-                                    << (c.dense ? " dense" : "") << (c.reduces ? " amax" : "") << " from "
-                                    << name_of(c.operands));
+                                    << (c.dense ? " dense" : "") << (c.reduces ? " amax" : "") << (c.bytes ? " bytes" : "")
+                                    << " from " << name_of(c.operands));
   const auto fill = [](const OperandInfo& o, gpu_test::Bytes& bytes, std::mt19937& random) {
     const auto size = static_cast<std::size_t>(bytes_of(o.dtype));
     for (std::size_t i = 0; i < bytes.size() / size; ++i) {
@@ -122,6 +124,22 @@ TEST(Sm90Quantise, ColumnsGiveTheBitsOfTheCpuEngine) {
     cases.push_back(c);
   }
   gpu_test::each_on_device(cases.size(), [&](std::size_t i) { compare(cases[i], 0); });
+}
+
+// A chunk of bytes has 128 columns, of which quantisers take 32, 64 or all at once.
+TEST(Sm90Quantise, GivesTheBitsOfTheCpuEngineBesideBytes) {
+  VERGLAS_NEEDS_GPU();
+  constexpr DataType kE4m3 = DataType::fp8_e4m3, kFp4 = DataType::fp4_e2m1, kE8m0 = DataType::fp8_e8m0;
+  std::vector<Case> cases;
+  for (const std::int64_t k : {128, 63})  // threads load rows of odd length
+    for (const bool both : {true, false}) {
+      Case c{1, 288, 544, k, kE4m3, kE8m0, 32};
+      c.bytes = true, c.along_m = both;
+      cases.push_back(c);
+      c.data = kFp4, c.scale = kE4m3, c.block = 16, c.n = 208, c.reduces = true;
+      cases.push_back(c);
+    }
+  gpu_test::each_on_device(3 * cases.size(), [&](std::size_t i) { compare(cases[i / 3], i % 3); });
 }
 
 }  // namespace

@@ -40,16 +40,6 @@ std::optional<Decline> fault_of_groups(const chain::FusionChain& c) {
     const auto counts_rows = [](const chain::Reduction& r) { return r.mode == ReductionMode::avg && r.reduces[1]; };
     if (g.zero_fill) return no("zeros in rows without a token");
     if (std::ranges::any_of(c.reductions, counts_rows)) return no("the mean of rows that may have no token");
-    // From a row without a token to one with it is more than 32 bits of bytes there.
-    const auto is_wide = [&](int role) {
-      return bytes_of(c.operands[static_cast<std::size_t>(c.roles[static_cast<std::size_t>(role)].operand)].dtype) == 4;
-    };
-    const int tile = staged_roles(c).tile.role;
-    for (std::size_t i = 1; i < c.stores.size(); ++i)
-      if (is_wide(c.stores[i].role)) return no("a further output of words, in rows that may have no token");
-    for (const chain::Value& v : c.values)
-      if (v.kind == chain::ValueKind::aux && v.varies[1] && v.varies[2] && v.source != tile && is_wide(v.source))
-        return no("an operand of words that threads read, of rows that may have no token");
   }
   if (!c.tables.empty() && std::ranges::any_of(c.inputs, [&](const chain::MatrixInput& in) {
         return c.roles[static_cast<std::size_t>(in.role)].kind == chain::RoleKind::b;
@@ -78,9 +68,6 @@ Result<engine::Claim> claim_chain(const chain::FusionChain& c) {
   if (auto fault = fault_of_rope(c)) return tl::unexpected<Decline>(*std::move(fault));
   if (const auto epilogue = epilogue_of(c); !epilogue) return tl::unexpected<Decline>(epilogue.error());
   if (auto fault = fault_of_types(c)) return tl::unexpected<Decline>(*std::move(fault));
-  if (!c.stores.empty() && !c.quantised.empty() && configurations_of(c, 132).empty())
-    return decline(Rule::sm90_epilogue, label_of(c, c.roles[static_cast<std::size_t>(c.stores[0].role)]) +
-                                            " is of bytes, beside quantised outputs that take fewer columns at once");
   const std::string sums = c.gemms[0].accumulate == DataType::int32 ? "sums in int32" : "sums in fp32";
   return engine::Claim{c.steps.empty() ? "one kernel: TMA, wgmma, " + sums
                                        : "one kernel: TMA, wgmma, " + sums + ", the epilogue in registers"};

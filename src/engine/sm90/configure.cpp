@@ -269,8 +269,6 @@ std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) 
       // Their registers leave none for these.
       if (k.held && k.rotates) continue;
       if (k.held && results_of(k) > 32 && (by_threads || keeps_much(c))) continue;
-      // Less columns at once than a chunk of bytes has: its drain would leave all of them out.
-      if (k.quantisers > 0 && k.has_d && bytes_of(k.output) == 1 && quantised_columns(k) < 128) continue;
       if (k.slots != 0 && s.pingpong && std::ranges::any_of(c.quantised, &chain::Quantise::along_m)) continue;
       // ptxas serialises these products.
       if (k.split > 1 && k.gemms > 1 && k.slots != 0) continue;

@@ -153,11 +153,11 @@ class Drain {
 
   /// Quantisers take some columns at once.
   static constexpr int AT_ONCE = C::QUANTISED_COLUMNS > 64 ? C::QUANTISED_COLUMNS : 64;
-  /// Chunks of these columns, where nothing stands between them.
-  static constexpr int TOGETHER =
-      C::QUANTISED_COLUMNS == 0 || (C::HAS_D && !WHOLE_TILE) || C::LOADS_TILE || C::COLUMN_REDUCTIONS > 0
-          ? 1
-          : AT_ONCE* Output::BYTES / 128;
+  /// Chunks of these columns, where nothing stands between them; one of bytes has more of them.
+  static constexpr int TOGETHER = C::QUANTISED_COLUMNS == 0 || AT_ONCE * Output::BYTES <= 128 || (C::HAS_D && !WHOLE_TILE) ||
+                                          C::LOADS_TILE || C::COLUMN_REDUCTIONS > 0
+                                      ? 1
+                                      : AT_ONCE* Output::BYTES / 128;
 
   template <class Accumulator>
   VG_DEVICE void fill(uint32 chunk, uint32 further, Accumulator (&acc)[C::GEMMS][L::M_BLOCKS][C::BLOCK_N / 2], Epilogue& epilogue,

@@ -97,7 +97,7 @@ VG_DEVICE void load_aux(Lane (&v)[8], const Aux& aux, const Parameters& p, const
 #pragma unroll
     for (int order = 0; order < 8; order += 2) {
       const int i = row_by_row(order);
-      if (i == 2) from += at.down * T::BYTES * aux.row_stride;
+      if (i == 2) from += at.down * aux.row_stride * T::BYTES;
       bits[i] = load_word(from + i / 4 * 8 * T::BYTES, in(i + 1)) | load_half(from + i / 4 * 8 * T::BYTES, in(i) && !in(i + 1));
     }
 #pragma unroll
@@ -107,7 +107,7 @@ VG_DEVICE void load_aux(Lane (&v)[8], const Aux& aux, const Parameters& p, const
 #pragma unroll
   for (int order = 0; order < 8; ++order) {
     const int i = row_by_row(order);
-    if (i == 2) from += at.down * T::BYTES * aux.row_stride;
+    if (i == 2) from += at.down * aux.row_stride * T::BYTES;
     bits[i] = T::load(from + (i / 4 * 8 + i % 2) * T::BYTES * aux.col_stride, in(i));
   }
 #pragma unroll
@@ -125,7 +125,7 @@ VG_DEVICE void store_output(const Aux& out, const Lane (&v)[8], const Parameters
 #pragma unroll
     for (int i = 0; i < 8; i += 2) {
       const int down = i / 4, across = i / 2 % 2, x = 2 * down + 4 * across;
-      if (down != 0 && across == 0) to += at.down * T::BYTES * out.row_stride;
+      if (down != 0 && across == 0) to += at.down * out.row_stride * T::BYTES;
       if (row + at.down * down >= at.end) continue;
       if (col + 8 * across + 1 < p.n) {
         T::store_pair(to + 8 * across * T::BYTES, v[x], v[x + 1]);
@@ -138,7 +138,7 @@ VG_DEVICE void store_output(const Aux& out, const Lane (&v)[8], const Parameters
 #pragma unroll
   for (int order = 0; order < 8; ++order) {
     const int i = order % 2 + order / 2 % 2 * 4 + order / 4 * 2;
-    if (i == 2) to += at.down * T::BYTES * out.row_stride;
+    if (i == 2) to += at.down * out.row_stride * T::BYTES;
     if (row + i / 2 % 2 * at.down < at.end && col + i / 4 * 8 + i % 2 < p.n)
       T::store(to + (i / 4 * 8 + i % 2) * T::BYTES * out.col_stride, v[i]);
   }

@@ -44,45 +44,5 @@ TEST(Sm90LoadingChoice, WarpgroupsTakeTurnsWhereTheyShiftEverythingThatTheyLoad)
   }
 }
 
-// A chunk of D has more columns than quantisers take at once there.
-TEST(Sm90Loading, BytesBesideQuantisedOutputsAreOfferedWhereQuantisersTakeAWholeChunk) {
-  const auto chain_of = [](std::int64_t k) {
-    Graph g;
-    const Tensor a = g.tensor({.name = "a", .dim = {256, k}, .stride = {k, 1}});
-    const Tensor b = g.tensor({.name = "b", .dim = {k, 256}, .stride = {1, k}});
-    Tensor c = g.matmul(a, b).set_data_type(DataType::fp32);
-    auto [y, s] = g.block_scale_quantize(c, 32);
-    y.set_data_type(DataType::fp8_e4m3).set_output(true);
-    s.set_data_type(DataType::fp8_e8m0).set_output(true);
-    g.pointwise(PointwiseMode::identity, {c}).set_output(true).set_data_type(DataType::int8);
-    g.validate();
-    return *chain::analyse(g.data());
-  };
-  const chain::FusionChain whole = chain_of(64), odd = chain_of(63);
-  ASSERT_TRUE(sm90::claim_chain(whole).has_value());
-  for (const Knobs& knobs : sm90::configurations_of(whole, 132))
-    EXPECT_EQ(sm90::quantised_columns(sm90::configuration_of(whole, knobs)), 128);
-  ASSERT_FALSE(sm90::claim_chain(odd).has_value());
-  EXPECT_EQ(sm90::claim_chain(odd).error().rule, Rule::sm90_epilogue);
-}
-
-TEST(Sm90Loading, FurtherOutputsOfWordsAreDeclinedWhereRowsMayHaveNoToken) {
-  const auto claims = [](MoeMode mode, DataType further) {
-    Graph g;
-    const Tensor x = g.tensor({.name = "x", .dim = {1, 64, 64}, .stride = {4096, 64, 1}});
-    const Tensor w = g.tensor({.name = "w", .dim = {2, 64, 64}, .stride = {4096, 1, 64}});
-    const Tensor o = g.tensor({.name = "o", .dim = {2}, .stride = {1}, .data_type = DataType::int32});
-    const Tensor list = g.tensor({.name = "list", .dim = {1, 64, 1}, .stride = {64, 1, 1}, .data_type = DataType::int32});
-    Tensor y = g.moe_grouped_matmul(x, w, o, {.mode = mode}, mode == MoeMode::none ? Tensor() : list);
-    y.set_output(true).set_data_type(DataType::bf16);
-    g.relu(y).set_output(true).set_data_type(further);
-    g.validate();
-    return sm90::claim_chain(*chain::analyse(g.data())).has_value();
-  };
-  EXPECT_FALSE(claims(MoeMode::gather, DataType::fp32));
-  EXPECT_TRUE(claims(MoeMode::gather, DataType::bf16));
-  EXPECT_TRUE(claims(MoeMode::none, DataType::fp32));
-}
-
 }  // namespace
 }  // namespace verglas
