@@ -160,9 +160,13 @@ Problem problem_of(const Definition& definition, std::span<const TensorView> ten
 /// The view of an operand.
 TensorView cut_out(const TensorView& whole, const Feed& feed) noexcept;
 
-/// What a plan depends on, as bytes.
-using Key = std::array<std::uint8_t, 2 * kMaxTensors + 10>;
+/// What a plan depends on, as bytes. The last ones are the problem's size, roughly: a plan serves every size, and was chosen for
+/// those of its class.
+using Key = std::array<std::uint8_t, 2 * kMaxTensors + 13>;
+inline constexpr std::size_t kSizeBytes = 3;
 Key key_of(const Problem& p);
+/// Whether a plan of one serves the other, if perhaps not as fast as its own.
+bool is_served(const Key& by, const Key& other) noexcept;
 
 /// A compiled plan, and where its operands come from.
 struct Built {

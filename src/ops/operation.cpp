@@ -154,7 +154,7 @@ void Prepared::execute(std::span<const TensorView> tensors, std::optional<float>
   if (const auto last = last_->find(tensors))
     if (last->launch(*built_, tensors, scalar, stream)) return;
   const Problem p = operation_.problem(tensors, options_);
-  if (key_of(p) != built_->key) {
+  if (!is_served(built_->key, key_of(p))) {
     const Problem sample = problem_of(*operation_.definition_, samples_, options_);
     for (std::size_t i = 0; i < tensors.size(); ++i)
       if (is_given(tensors[i]) != is_given(samples_[i]) || tensors[i].dtype != samples_[i].dtype || p.major[i] != sample.major[i])

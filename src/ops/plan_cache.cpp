@@ -15,6 +15,13 @@ std::uint8_t width_class(const TensorView& v, std::uint8_t major) {
   return static_cast<std::uint8_t>(std::countr_zero(bits));
 }
 
+/// Up to 16, 64, 256, ..., 16384, and more: kernels for a GPU are chosen by extents, and few of them are compiled for any number
+/// of tokens.
+std::uint8_t size_class(std::int64_t extent) {
+  const auto bits = static_cast<int>(extent > 1 ? std::bit_width(static_cast<std::uint64_t>(extent - 1)) : 0);
+  return static_cast<std::uint8_t>(std::clamp((bits + 1) / 2, 2, 8));
+}
+
 }  // namespace
 
 Key key_of(const Problem& p) {
@@ -37,8 +44,14 @@ Key key_of(const Problem& p) {
     add(static_cast<std::size_t>(p.given[i].dtype));
     add(p.major[i] | width_class(p.given[i], p.major[i]) << 1);
   }
+  if (device.type == DeviceType::cuda) {
+    at = key.size() - kSizeBytes;
+    for (const std::int64_t extent : {p.m, p.n, p.k}) add(size_class(extent));
+  }
   return key;
 }
+
+bool is_served(const Key& by, const Key& other) noexcept { return std::equal(by.begin(), by.end() - kSizeBytes, other.begin()); }
 
 std::shared_ptr<const Built> PlanCache::find(const Key& key) {
   const std::lock_guard lock(mutex_);

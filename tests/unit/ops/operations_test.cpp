@@ -157,6 +157,28 @@ TEST(PlanCache, OnePlanForEverySizeAndScalar) {
   EXPECT_EQ(plan_cache_statistics().plans, 2U);
 }
 
+TEST(PlanCache, APlanForAGpuIsOfASizeClassAndServesAnySize) {
+  const auto key = [](std::int64_t m, std::int64_t n, std::int64_t k, Device device = {DeviceType::cuda, 0}) {
+    const auto matrix = [&](std::int64_t rows, std::int64_t columns) {
+      TensorView v;
+      v.dtype = DataType::bf16, v.device = device, v.rank = 3;
+      v.extent = {rows, columns, 1}, v.stride = {columns, 1, rows * columns};
+      return v;
+    };
+    std::array<TensorView, 6> given{matrix(m, k), matrix(n, k)};
+    return key_of(problem_of(gemm_amax(), given, {}));
+  };
+  const Key large = key(4096, 4096, 4096);
+  EXPECT_EQ(key(1025, 2048, 4095 / 8 * 8), large);
+  EXPECT_EQ(key(16, 4096, 4096), key(1, 4096, 4096));
+  for (const Key& other : {key(4097, 4096, 4096), key(1024, 4096, 4096), key(4096, 8192, 4096), key(4096, 4096, 1024)}) {
+    EXPECT_NE(other, large);
+    EXPECT_TRUE(is_served(large, other));
+  }
+  EXPECT_FALSE(is_served(large, key(4096, 4096, 4096, {DeviceType::cuda, 1})));
+  EXPECT_EQ(key(1, 64, 64, {}), key(4096, 4096, 64, {}));
+}
+
 TEST(PlanCache, KeepsWhatWasUsedLast) {
   PlanCache cache(2);
   const auto key = [](std::uint8_t i) {
