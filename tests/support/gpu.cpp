@@ -33,12 +33,15 @@ DeviceBuffer::~DeviceBuffer() { driver_.cuMemFree(base_); }
 
 void DeviceBuffer::upload(const void* from) {
   if (bytes_ > 0) check(driver_, driver_.cuMemcpyHtoD(base_ + kGuard + misalign_, from, bytes_), "cuMemcpyHtoD", "test data");
+  wait();
 }
 void DeviceBuffer::fill(int byte) {
   if (bytes_ > 0)
     check(driver_, driver_.cuMemsetD8Async(base_ + kGuard + misalign_, static_cast<unsigned char>(byte), bytes_, nullptr),
           "cuMemsetD8Async", "poison");
+  wait();
 }
+void DeviceBuffer::wait() const { check(driver_, driver_.cuStreamSynchronize(nullptr), "cuStreamSynchronize", "test data"); }
 std::vector<std::uint8_t> DeviceBuffer::download() const {
   std::vector<std::uint8_t> v(bytes_);
   if (bytes_ > 0) check(driver_, driver_.cuMemcpyDtoH(v.data(), base_ + kGuard + misalign_, bytes_), "cuMemcpyDtoH", "results");

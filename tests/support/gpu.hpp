@@ -18,7 +18,8 @@ namespace support {
 /// What keeps this machine from running GPU tests, in words; empty when nothing does.
 std::string missing_gpu();
 
-/// Device memory between two guards of 4 KiB, filled with a byte. `misalign` shifts the payload by some bytes.
+/// Device memory between two guards of 4 KiB, filled with a byte. `misalign` shifts the payload by some bytes. What is written is
+/// there when a function returns: streams that wait for no other may follow.
 class DeviceBuffer {
  public:
   static constexpr std::size_t kGuard = 4096;
@@ -37,6 +38,7 @@ class DeviceBuffer {
   int touched_guard_bytes() const;
 
  private:
+  void wait() const;
   const verglas::cuda::DriverTable& driver_;
   std::size_t bytes_, misalign_;
   verglas::cuda::CUdeviceptr base_ = 0;
