@@ -39,6 +39,11 @@ const std::array kOperands = {Operand{"fp8", fp8_e4m3}, Operand{"mxfp8", fp8_e4m
 const std::array kOutputs = {Outputs{"rows", [](Graph& g, Tensor c) { quantise(g, c, 32, fp8_e4m3, fp8_e8m0); }},
                              Outputs{"columns", [](Graph& g, Tensor c) { quantise(g, c, 32, fp8_e4m3, fp8_e8m0, true); }},
                              Outputs{"fp4_columns", [](Graph& g, Tensor c) { quantise(g, c, 16, fp4_e2m1, fp8_e4m3, true); }},
+                             Outputs{"rows_beside_bytes",
+                                     [](Graph& g, Tensor c) {
+                                       g.pointwise(PointwiseMode::identity, {c}).set_output(true).set_data_type(fp8_e4m3);
+                                       quantise(g, c, 32, fp8_e4m3, fp8_e8m0);
+                                     }},
                              Outputs{"both_ways_behind_a_bias",
                                      [](Graph& g, Tensor c) {
                                        const Tensor bias =
