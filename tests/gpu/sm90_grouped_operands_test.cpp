@@ -121,8 +121,7 @@ class Sm90GroupedOperands : public support::GpuTest, public ::testing::WithParam
   void run_all(support::BesideCpu& both) {
     const PlanList& plans = both.plans();
     ASSERT_GT(plans.size(), 0U) << plans.unsupported_text();
-    for (std::size_t i = 0; i < plans.size(); ++i) {
-      if (plans.knobs(i).at("PROGRAMMATIC") != static_cast<std::int64_t>(i / 2 % 2)) continue;
+    for (const std::size_t i : support::each_tile_once(plans)) {
       both.set("o", offsets(random_));
       both.prepare();
       const CompiledPlan plan = plans.compile(i);

@@ -15,9 +15,7 @@ TEST_P(Sm90Grouped, IsExactForGeneratedGroupings) {
   GroupedCalls calls(*driver_, GetParam());
   const PlanList all = calls.plans();
   ASSERT_GT(all.size(), 0U) << all.unsupported_text();
-  std::vector<std::size_t> chosen;
-  for (std::size_t i = 0; i < all.size(); ++i)
-    if (all.knobs(i).at("PROGRAMMATIC") == static_cast<std::int64_t>(i / 2 % 2)) chosen.push_back(i);
+  const std::vector<std::size_t> chosen = support::each_tile_once(all);
   std::vector<CompiledPlan> compiled(std::min<std::size_t>(chosen.size(), 5));
   {
     std::vector<std::jthread> compilers;

@@ -99,19 +99,7 @@ TEST_P(Sm90Ragged, IsExactForEveryExtent) {
   const cuda::CurrentContext current(driver, primary.handle());
   const PlanList all = plans();
   ASSERT_GT(all.size(), 0U) << all.unsupported_text();
-  // Each tile once, with programmatic launch or without it in turn.
-  std::vector<std::size_t> chosen;
-  std::vector<std::string> seen;
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    Knobs knobs = all.knobs(i);
-    const bool programmatic = knobs["PROGRAMMATIC"] != 0;
-    knobs.erase("PROGRAMMATIC");
-    std::string text;
-    for (const auto& [name, value] : knobs) text += name + std::to_string(value);
-    if (programmatic != (seen.size() % 2 == 1) || std::find(seen.begin(), seen.end(), text) != seen.end()) continue;
-    seen.push_back(text);
-    chosen.push_back(i);
-  }
+  const std::vector<std::size_t> chosen = support::each_tile_once(all);
   std::vector<CompiledPlan> compiled(std::min<std::size_t>(chosen.size(), 6));
   {
     std::vector<std::jthread> compilers;

@@ -61,6 +61,7 @@ EdgeMemory::EdgeMemory(const verglas::cuda::DriverTable& driver, std::size_t byt
 }
 
 EdgeMemory::~EdgeMemory() {
+  driver_.cuCtxSynchronize();  // what was filled last may still be on its way, where no kernel followed
   symbol<CUresult(CUdeviceptr, std::size_t)>("cuMemUnmap")(begin(), bytes_);
   symbol<CUresult(unsigned long long)>("cuMemRelease")(handle_);
   symbol<CUresult(CUdeviceptr, std::size_t)>("cuMemAddressFree")(base_, 3 * bytes_);

@@ -1,6 +1,7 @@
 #include "support/gpu.hpp"
 
 #include <algorithm>
+#include <map>
 
 #include "cuda/device.hpp"
 
@@ -20,6 +21,19 @@ std::string missing_gpu() {
     return facts.name + " has compute capability " + std::to_string(facts.major) + "." + std::to_string(facts.minor) +
            ", not 9.0";
   return {};
+}
+
+std::vector<std::size_t> each_tile_once(const verglas::PlanList& plans) {
+  std::vector<std::size_t> chosen;
+  std::map<verglas::Knobs, std::size_t> tiles;
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    verglas::Knobs tile = plans.knobs(i);
+    const bool programmatic = tile.at("PROGRAMMATIC") != 0;
+    tile.erase("PROGRAMMATIC");
+    const std::size_t number = tiles.emplace(std::move(tile), tiles.size()).first->second;
+    if (programmatic == (number % 2 == 1)) chosen.push_back(i);
+  }
+  return chosen;
 }
 
 DeviceBuffer::DeviceBuffer(const verglas::cuda::DriverTable& driver, std::size_t bytes, int fill_byte, std::size_t misalign)

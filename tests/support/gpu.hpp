@@ -18,6 +18,9 @@ namespace support {
 /// What keeps this machine from running GPU tests, in words; empty when nothing does.
 std::string missing_gpu();
 
+/// Plans, best first: each tile once, with programmatic launch or without it in turn.
+std::vector<std::size_t> each_tile_once(const verglas::PlanList& plans);
+
 /// Device memory between two guards of 4 KiB, filled with a byte. `misalign` shifts the payload by some bytes. What is written is
 /// there when a function returns: streams that wait for no other may follow.
 class DeviceBuffer {
