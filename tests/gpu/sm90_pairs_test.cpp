@@ -90,12 +90,12 @@ void run(const DrawnPlan& d, bool at_edge, Tally& tally, Watch& watch) {
     // Of many tiles a block: several times, one launch behind the other, since what overtakes something else does so now and
     // then.
     const bool adds = std::find(d.features.begin(), d.features.end(), "groups=added") != d.features.end();
-    const int turns = of_call == 2 && !adds ? 3 : 1, launches = turns;
+    const int turns = of_call == 2 && !adds ? 3 : 1;
     driver.cuCtxSynchronize();  // uploads are of another stream
     for (int turn = 0; turn < turns; ++turn) {
       watch.begin(d.line());
       Status status;
-      for (int i = 0; i < launches; ++i) status = plan->execute(call, {stream});
+      for (int i = 0; i < turns; ++i) status = plan->execute(call, {stream});
       const cuda::CUresult code = driver.cuStreamSynchronize(stream);
       watch.end(d.line());
       ASSERT_EQ(code, cuda::CUDA_SUCCESS) << plan->name();
@@ -108,7 +108,7 @@ void run(const DrawnPlan& d, bool at_edge, Tally& tally, Watch& watch) {
         break;
       }
       both.compare(plan->name() + ", call " + std::to_string(of_call) + " turn " + std::to_string(turn));
-      tally.calls += launches;
+      tally.calls += turns;
     }
   }
   driver.cuStreamDestroy(stream);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "engine/sm90/generate.hpp"
 #include "engine/sm90/problem.hpp"
 
 namespace verglas::sm90 {
@@ -68,11 +69,8 @@ int instructions_of(const chain::FusionChain& c, const KernelConfig& k) {
   const int tile = staged.tile.role;
   for (const chain::Value& v : c.values)
     if (v.kind == chain::ValueKind::aux && v.varies[1] && v.varies[2] && v.source != tile) of_value += kReadByThreads;
-  for (const chain::Reduction& r : c.reductions) {
-    const bool by_blocks = r.mode == ReductionMode::amax && r.reduces[1] && r.reduces[2] &&
-                           std::ranges::any_of(c.quantised, [&](const auto& q) { return q.value == r.value && !q.along_m; });
-    of_value += by_blocks ? kReductionByBlocks : r.reduces[2] ? kReduction : kColumns;
-  }
+  for (const chain::Reduction& r : c.reductions)
+    of_value += quantiser_of_amax(c, r) >= 0 ? kReductionByBlocks : r.reduces[2] ? kReduction : kColumns;
   fixed += kReductionEnd * static_cast<double>(c.reductions.size());
   for (const chain::Quantise& q : c.quantised) {
     const chain::Role& data = c.roles[static_cast<std::size_t>(q.role)];

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 
 #include "engine/sm90/expression.hpp"
 #include "engine/sm90/prologue.hpp"
@@ -171,7 +170,6 @@ class Generator {
       loop(fmt::format("{}[i] = static_cast<float>(v{}[i]);", value, q.value));
     }
     state_ += fmt::format("  {} quantiser{};\n", type, quantised_);
-    if (!q.along_m) by_blocks_.emplace(q.value, quantised_);
     begin_ += fmt::format("    {}::pad<64 * Layout<Config>::M_BLOCKS, Config::BLOCK_N>(a.aux[{}], p, t);\n", type, scales);
     line(fmt::format("quantiser{}.unit({}, a.aux[{}], a.aux[{}], p, at, {}, piece.consumer);", quantised_++, value, slot, scales,
                      words));
@@ -261,8 +259,8 @@ class Generator {
     const bool any_order = r.mode == ReductionMode::max || r.mode == ReductionMode::min || r.mode == ReductionMode::amax;
     const bool lasts = r.reduces[0] && r.reduces[1] && r.reduces[2] && any_order;  // as Reducer has it
     Ending& ending = lasts ? last_ : ending_;
-    const auto it = by_blocks_.find(r.value);
-    const bool by_blocks = r.reduces[1] && r.reduces[2] && r.mode == ReductionMode::amax && it != by_blocks_.end();
+    const int quantiser = quantiser_of_amax(c_, r);
+    const bool by_blocks = quantiser >= 0;
     if (r.reduces[2] && !by_blocks) {
       state_ += fmt::format("  float rows{}[2];\n", j);
       begin_rows_ += fmt::format("    rows{0}[0] = rows{0}[1] = {1}::identity();\n", j, mode);
@@ -271,7 +269,7 @@ class Generator {
     if (!r.reduces[1]) {
       end_rows_ += fmt::format("    {}::store_rows({}, p, piece, block, rows{});\n", reducer, argument, j);
     } else if (r.reduces[2]) {
-      const std::string all = by_blocks ? fmt::format("quantiser{}.most", it->second) : fmt::format("all{}", j);
+      const std::string all = by_blocks ? fmt::format("quantiser{}.most", quantiser) : fmt::format("all{}", j);
       if (!by_blocks) {
         state_ += fmt::format("  float {};\n", all);
         end_rows_ += fmt::format("    join_rows<Config, {}>({}, rows{}, p, piece, block);\n", mode, all, j);
@@ -392,7 +390,6 @@ class Generator {
   std::vector<bool> made_;
   std::string body_;
   int quantised_ = 0, column_quantisers_ = 0;
-  std::map<int, int> by_blocks_;   ///< of values, which quantiser finds their blocks along N
   int columns_ = 0, vectors_ = 0;  ///< reductions and operands that lie in shared memory
   int tile_slot_ = 0;
   bool in_runs_ = false;
@@ -448,6 +445,13 @@ int vectors_of(const FusionChain& c) noexcept {
   return static_cast<int>(std::count_if(c.values.begin(), c.values.end(), [](const chain::Value& v) {
     return v.kind == ValueKind::aux && !v.varies[1] && v.varies[2];
   }));
+}
+
+int quantiser_of_amax(const FusionChain& c, const chain::Reduction& r) noexcept {
+  if (r.mode != ReductionMode::amax || !r.reduces[1] || !r.reduces[2]) return -1;
+  const auto found =
+      std::ranges::find_if(c.quantised, [&](const chain::Quantise& q) { return q.value == r.value && !q.along_m; });
+  return found == c.quantised.end() ? -1 : static_cast<int>(found - c.quantised.begin());
 }
 
 }  // namespace verglas::sm90

@@ -32,6 +32,10 @@ EpiloguePlan epilogue_of_runs(const chain::FusionChain& chain);
 /// Operands that vary along N alone: each takes a tile's columns of shared memory.
 int vectors_of(const chain::FusionChain& chain) noexcept;
 
+/// Which of the chain's quantisers finds the blocks along N of what an amax of all rows and columns looks at, so that it need
+/// look at them alone; -1 where none does.
+int quantiser_of_amax(const chain::FusionChain& chain, const chain::Reduction& reduction) noexcept;
+
 /// Of the maps of one role.
 inline constexpr std::size_t kMapBytes = 3 * 128;
 /// Writes them for one call, but for the maps. `scratch` is read where there are reductions.
