@@ -1,7 +1,5 @@
 #include <gtest/gtest.h>
 
-#include <thread>
-
 #include "support/grouped_calls.hpp"
 
 // Products of groups that are known to the device alone: exact for a thousand drawn groupings, and nothing else is written. One
@@ -15,12 +13,7 @@ TEST_P(Sm90Grouped, IsExactForGeneratedGroupings) {
   GroupedCalls calls(*driver_, GetParam());
   const PlanList all = calls.plans();
   ASSERT_GT(all.size(), 0U) << all.unsupported_text();
-  const std::vector<std::size_t> chosen = support::each_tile_once(all);
-  std::vector<CompiledPlan> compiled(std::min<std::size_t>(chosen.size(), 5));
-  {
-    std::vector<std::jthread> compilers;
-    for (std::size_t i = 0; i < compiled.size(); ++i) compilers.emplace_back([&, i] { compiled[i] = all.compile(chosen[i]); });
-  }
+  const std::vector<CompiledPlan> compiled = support::compile_each_tile_once(all, 5);
   support::Random random(17);
   for (const CompiledPlan& plan : compiled) {
     SCOPED_TRACE(plan.name());

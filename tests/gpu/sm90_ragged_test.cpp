@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <thread>
 
 #include "oracle/formats.hpp"
 #include "support/gpu.hpp"
@@ -99,12 +98,7 @@ TEST_P(Sm90Ragged, IsExactForEveryExtent) {
   const cuda::CurrentContext current(driver, primary.handle());
   const PlanList all = plans();
   ASSERT_GT(all.size(), 0U) << all.unsupported_text();
-  const std::vector<std::size_t> chosen = support::each_tile_once(all);
-  std::vector<CompiledPlan> compiled(std::min<std::size_t>(chosen.size(), 6));
-  {
-    std::vector<std::jthread> compilers;
-    for (std::size_t i = 0; i < compiled.size(); ++i) compilers.emplace_back([&, i] { compiled[i] = all.compile(chosen[i]); });
-  }
+  const std::vector<CompiledPlan> compiled = support::compile_each_tile_once(all, 6);
 
   const auto pitch = static_cast<std::size_t>(p.pitch), size = static_cast<std::size_t>(bytes_of(p.out));
   const auto size_in = static_cast<std::size_t>(bytes_of(p.in));

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <deque>
 #include <optional>
-#include <thread>
 #include <vector>
 
 #include "support/gpu.hpp"
@@ -132,16 +131,7 @@ TEST_F(Sm90ReductionsOnGpu, AreExactOnEveryTileAndShape) {
     const Numbers x(m, n, k, static_cast<std::uint64_t>(m));
     const PlanList plans = graph_of(x).plans({.device = kGpu, .deselect_engines = {"cpu", "cublaslt"}});
     ASSERT_GT(plans.size(), 0U) << plans.unsupported_text();
-    std::vector<std::optional<CompiledPlan>> compiled(plans.size());
-    {
-      std::vector<std::jthread> threads;
-      for (std::size_t i = 0; i < plans.size(); ++i)
-        if (plans.knobs(i).at("PROGRAMMATIC") == (plans.knobs(i).at("PINGPONG") != 0))
-          threads.emplace_back([&, i] { compiled[i] = plans.compile(i); });
-    }
-    for (const auto& maybe : compiled) {
-      if (!maybe) continue;
-      const CompiledPlan& plan = *maybe;
+    for (const CompiledPlan& plan : support::compile_each_tile_once(plans)) {
       OnDevice d(*driver_, x);
       for (int run = 0; run < 3; ++run) plan.run(d.views);
       ASSERT_EQ(driver_->cuCtxSynchronize(), cuda::CUDA_SUCCESS);
@@ -176,10 +166,9 @@ TEST_F(Sm90ReductionsOnGpu, AreExactAloneOnTheLargestTiles) {
 TEST_F(Sm90ReductionsOnGpu, AreExactWithoutADenseOutput) {
   for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{1, 1, 8}, {200, 333, 72}, {700, 900, 64}, {40, 40, 0}}) {
     const Numbers x(m, n, k, static_cast<std::uint64_t>(n));
-    const PlanList plans = graph_of(x, false).plans({.device = kGpu, .deselect_engines = {"cpu"}});
+    const PlanList plans = graph_of(x, false).plans({.device = kGpu, .deselect_engines = {"cpu", "cublaslt"}});
     ASSERT_GT(plans.size(), 0U) << plans.unsupported_text();
-    for (std::size_t i = 0; i < plans.size(); i += 2) {
-      const CompiledPlan plan = plans.compile(i);
+    for (const CompiledPlan& plan : support::compile_each_tile_once(plans)) {
       OnDevice d(*driver_, x);
       d.views.erase(d.views.begin() + 2);
       for (int run = 0; run < 2; ++run) plan.run(d.views);

@@ -4,9 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <deque>
-#include <optional>
 #include <random>
-#include <thread>
 
 #include "beside_cpu.hpp"
 #include "oracle/formats.hpp"
@@ -55,7 +53,7 @@ double get(const Bytes& from, const Laid& l, std::int64_t r, std::int64_t c) {
 class Sm90Runs : public support::GpuTest, public ::testing::WithParamInterface<Case> {
  protected:
   /// One call of every plan on the same operands.
-  void agree(const RunGraph& r, std::span<const std::optional<CompiledPlan>> plans) {
+  void agree(const RunGraph& r, std::span<const CompiledPlan> plans) {
     const std::int64_t m = r.rows, n = 64 * r.pairs, k = r.k;
     const Laid a(m, k, r.a_k, r.in), b(n, k, r.b_k, r.in), ab(m, n, r.out_n, r.ab), c(m, n / 2, r.out_n, r.c);
     std::mt19937 random(static_cast<unsigned>(m * 31 + n * 7 + k));
@@ -105,21 +103,20 @@ class Sm90Runs : public support::GpuTest, public ::testing::WithParamInterface<C
       return TensorView::strided(b_device.data(), b.type, {1, k, n}, {n * k, b.column_stride, b.row_stride},
                                  {DeviceType::cuda, 0});
     };
-    for (const auto& plan : plans) {
-      if (!plan) continue;
+    for (const CompiledPlan& plan : plans) {
       {
-        SCOPED_TRACE(plan->name());
+        SCOPED_TRACE(plan.name());
         for (support::DeviceBuffer* out : {&ab_device, &c_device, &amax_device}) out->fill(0xEE);
         std::vector<TensorView> call;
-        for (const OperandInfo& o : plan->operands())
+        for (const OperandInfo& o : plan.operands())
           call.push_back(o.name == "a"       ? view(a_device, a)
                          : o.name == "b"     ? rows_of_b()
                          : o.name == "alpha" ? TensorView::address(&alpha)
                          : o.name == "ab"    ? view(ab_device, ab)
                          : o.name == "c"     ? view(c_device, c)
                                              : TensorView::address(amax_device.data()));
-        const Status s = plan->execute(call);
-        ASSERT_TRUE(s.ok()) << plan->explain(s, call).what();
+        const Status s = plan.execute(call);
+        ASSERT_TRUE(s.ok()) << plan.explain(s, call).what();
         ASSERT_EQ(driver_->cuCtxSynchronize(), cuda::CUDA_SUCCESS);
         const Bytes got = ab_device.download();
         const auto wrong = std::mismatch(got.begin(), got.end(), ab_want.begin()).first - got.begin();
@@ -150,15 +147,7 @@ TEST_P(Sm90Runs, AgreeOnEveryPlan) {
   const PlanList plans =
       support::describe(c.declared).plans({.device = {DeviceType::cuda, 0}, .deselect_engines = {"cpu", "cublaslt"}});
   ASSERT_GE(plans.size(), 1U) << plans.unsupported_text();
-  std::vector<std::optional<CompiledPlan>> compiled(plans.size());
-  {
-    std::vector<std::jthread> compilers;
-    for (std::size_t i = 0; i < plans.size(); ++i) {
-      const Knobs knobs = plans.knobs(i);
-      if (knobs.at("PROGRAMMATIC") != (knobs.at("PINGPONG") != 0 ? 1 : 0)) continue;
-      compilers.emplace_back([&, i] { compiled[i] = plans.compile(i); });
-    }
-  }
+  const std::vector<CompiledPlan> compiled = support::compile_each_tile_once(plans);
   for (const auto& [rows, pairs, k] : c.calls) {
     RunGraph r = c.declared;
     r.rows = rows, r.pairs = pairs, r.k = k;

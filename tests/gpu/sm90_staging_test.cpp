@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
-#include <optional>
 #include <random>
-#include <thread>
 
 #include "oracle/formats.hpp"
 #include "support/gpu.hpp"
@@ -130,13 +128,7 @@ TEST_P(Sm90Staging, IsExactOnEveryPlan) {
 
   const PlanList plans = graph.plans({.device = kGpu, .deselect_engines = {"cpu", "cublaslt"}});
   ASSERT_GE(plans.size(), 1U) << plans.unsupported_text();
-  std::vector<std::optional<CompiledPlan>> compiled(plans.size());
-  {
-    std::vector<std::jthread> compilers;
-    for (std::size_t i = 0; i < plans.size(); ++i)
-      if (plans.knobs(i).at("PROGRAMMATIC") == (plans.knobs(i).at("PINGPONG") != 0))
-        compilers.emplace_back([&, i] { compiled[i] = plans.compile(i); });
-  }
+  const std::vector<CompiledPlan> compiled = support::compile_each_tile_once(plans);
   // Two sets of buffers: the second call finds stages and barriers as the first left them, and maps of other addresses.
   std::deque<support::DeviceBuffer> memory[2];
   std::vector<void*> addresses[2];
@@ -145,15 +137,14 @@ TEST_P(Sm90Staging, IsExactOnEveryPlan) {
     for (const auto& bytes : want) memory[set].emplace_back(driver, bytes.size(), 0xEE);
     for (const support::DeviceBuffer& x : memory[set]) addresses[set].push_back(x.data());
   }
-  for (const auto& plan : compiled) {
-    if (!plan) continue;
-    SCOPED_TRACE(plan->name());
+  for (const CompiledPlan& plan : compiled) {
+    SCOPED_TRACE(plan.name());
     for (const std::size_t set : {0, 1, 0}) {
       for (std::size_t i = inputs.size(); i < memory[set].size(); ++i) memory[set][i].fill(0xEE);
-      const Status s = plan->execute(addresses[set]);
+      const Status s = plan.execute(addresses[set]);
       std::vector<TensorView> views;
       for (void* p : addresses[set]) views.push_back(TensorView::address(p));
-      ASSERT_TRUE(s.ok()) << plan->explain(s, views).what();
+      ASSERT_TRUE(s.ok()) << plan.explain(s, views).what();
       ASSERT_EQ(driver.cuCtxSynchronize(), cuda::CUDA_SUCCESS);
       for (std::size_t i = 0; i < want.size(); ++i) {
         const auto got = memory[set][inputs.size() + i].download();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <thread>
 
 #include "cuda/device.hpp"
 
@@ -34,6 +35,15 @@ std::vector<std::size_t> each_tile_once(const verglas::PlanList& plans) {
     if (programmatic == (number % 2 == 1)) chosen.push_back(i);
   }
   return chosen;
+}
+
+std::vector<verglas::CompiledPlan> compile_each_tile_once(const verglas::PlanList& plans, std::size_t most) {
+  const std::vector<std::size_t> chosen = each_tile_once(plans);
+  std::vector<verglas::CompiledPlan> compiled(std::min(chosen.size(), most));
+  std::vector<std::jthread> compilers;
+  for (std::size_t i = 0; i < compiled.size(); ++i) compilers.emplace_back([&, i] { compiled[i] = plans.compile(chosen[i]); });
+  compilers.clear();  // waits for them
+  return compiled;
 }
 
 DeviceBuffer::DeviceBuffer(const verglas::cuda::DriverTable& driver, std::size_t bytes, int fill_byte, std::size_t misalign)

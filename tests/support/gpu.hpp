@@ -20,6 +20,8 @@ std::string missing_gpu();
 
 /// Plans, best first: each tile once, with programmatic launch or without it in turn.
 std::vector<std::size_t> each_tile_once(const verglas::PlanList& plans);
+/// The first of them, compiled at one time.
+std::vector<verglas::CompiledPlan> compile_each_tile_once(const verglas::PlanList& plans, std::size_t most = SIZE_MAX);
 
 /// Device memory between two guards of 4 KiB, filled with a byte. `misalign` shifts the payload by some bytes. What is written is
 /// there when a function returns: streams that wait for no other may follow.

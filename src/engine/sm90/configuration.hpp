@@ -85,6 +85,7 @@ inline constexpr int kSmemBytes = 232'448;
 inline constexpr int kRegistersPerSm = 65'536;
 inline constexpr int kLineBytes = 128;        ///< one line of a stage: a k-block of a row, or 64 elements along M or N
 inline constexpr int kMostGroups = 1024;      ///< of rows, in one call
+inline constexpr int kShortTile = 4;          ///< k-blocks that are over before memory says which group is next
 inline constexpr int kChunkBytes = 64 * 128;  ///< one buffer of the staging of D
 
 /// Types that a kernel stores.

@@ -48,9 +48,6 @@ constexpr std::int64_t kNarrow = 32;
 /// The same beside fp4 that consumers decode, as long as few rows are.
 constexpr std::int64_t kFewRows = 64;
 
-/// K-blocks of a tile of groups that is over before memory says which one is next (GroupTable::SHORT).
-constexpr int kShortBlocks = 4;
-
 /// Rows of A of a box at the end of a group.
 constexpr int kTailRows = 16;
 
@@ -224,7 +221,7 @@ KernelConfig configuration_of(const chain::FusionChain& chain, const Knobs& knob
   else if (shifts_all(k) && k.groups == 0 && !k.scaled && k.block_n <= 192)
     k.producers = k.consumers == 1 && results_of(k) <= 64 ? 3 : results_of(k) <= 96 ? 2 : 1;
   // Where tiles are short by the description they go by turns, and nobody has to ask which way it is.
-  const bool is_long = of_rows ? c.declared[3] > kShortBlocks * block_k(k) : k.depth_groups && !k.is_shallow;
+  const bool is_long = of_rows ? c.declared[3] > kShortTile * block_k(k) : k.depth_groups && !k.is_shallow;
   k.claims = is_long && k.producers == 1 && !k.by_address && !k.scaled && !decodes;
   k.vectors = k.run_bytes > 0 ? 0 : vectors_of(c);
   const StagedRoles staged = staged_roles(c);

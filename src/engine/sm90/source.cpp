@@ -87,6 +87,7 @@ std::string constants_text(const KernelConfig& c) {
   add("bool", "B_BY_ADDRESS", c.by_address);
   add("int", "TAIL_ROWS", c.tail_rows);
   add("bool", "CLAIMS", c.claims);
+  if (c.groups > 0) add("int", "SHORT_TILE", kShortTile);
   add("int", "PRODUCER_REGISTERS", producer_registers(c));
   add("int", "CARRIER_REGISTERS", carrier_registers(c));
   add("int", "CONSUMER_REGISTERS", consumer_registers(c));

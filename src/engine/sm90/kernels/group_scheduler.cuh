@@ -49,7 +49,6 @@ VG_DEVICE bool lacks_weights(const Parameters& p, int group) {
 /// each, behind them all tiles.
 template <class C>
 struct GroupTable {
-  static constexpr int SHORT = 4;  // k-blocks of a tile that takes less time than an answer from memory
   int* begin;
   int* before;
   int* cursors;  // where blocks claim tiles: the group of the last tile, of the producer and of each consumer; registers are dear
@@ -101,7 +100,7 @@ struct GroupTable {
     if (!fits && blockIdx.x == 0) *static_cast<volatile uint32*>(p.faults) = 1;
     __syncthreads();
     int tiles[OWN], sum = 0, cut = 0;
-    bool is_long = !C::DEPTH_GROUPS && p.k_blocks > SHORT;
+    bool is_long = !C::DEPTH_GROUPS && p.k_blocks > C::SHORT_TILE;
 #pragma unroll
     for (int i = 0; i < OWN; ++i) {
       const int g = first + i;
@@ -114,7 +113,7 @@ struct GroupTable {
                  : g >= p.groups || (C::ACCUMULATES && rows == 0) ? 0  // nothing is added to what is there
                                                                   : static_cast<int>(p.tiles_of_batch.value);
       cut |= !C::DEPTH_GROUPS ? rows % C::BLOCK_M : g < p.groups ? k_blocks_of(g) ^ k_blocks_of(0) : 0;
-      is_long |= C::DEPTH_GROUPS && g < p.groups && k_blocks_of(g) > SHORT;
+      is_long |= C::DEPTH_GROUPS && g < p.groups && k_blocks_of(g) > C::SHORT_TILE;
       sum += tiles[i];
     }
     int at = joined_before<THREADS / 32>(sum, 0, totals, [](int a, int b) { return a + b; });
