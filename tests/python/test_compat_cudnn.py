@@ -19,7 +19,8 @@ STATES = {name: state for names, state in ROWS for name in re.findall(r"`([\w.]+
 
 @pytest.mark.parametrize("name", STATES)
 def test_the_table_is_true(name):
-    owner, attribute = (cudnn.pygraph(), name.removeprefix("pygraph.")) if name.startswith("pygraph.") else (cudnn, name)
+    of, _, attribute = name.rpartition(".")
+    owner = cudnn.pygraph() if of == "pygraph" else getattr(cudnn, of) if of else cudnn
     if STATES[name] == "missing":
         with pytest.raises(NotImplementedError, match=attribute):
             getattr(owner, attribute)
@@ -27,12 +28,14 @@ def test_the_table_is_true(name):
         pytest.importorskip("jax")
         assert callable(getattr(owner, attribute))
     else:
-        assert hasattr(type(owner) if name.startswith("pygraph.") else owner, attribute)
+        assert hasattr(type(owner) if of == "pygraph" else owner, attribute)
 
 
 def test_the_table_is_whole():
     methods = {f"pygraph.{name}" for name in (*cudnn._MISSING_METHODS, *vars(verglas.Graph)) if not name.startswith("_")}
-    assert set(STATES) == {*cudnn.__all__, *cudnn._MISSING, *cudnn._WITH_JAX, *methods}
+    enums = (cudnn.data_type, cudnn.pointwise_mode, cudnn.reduction_mode, cudnn.tensor_reordering)
+    members = {f"{e.__name__}.{name}" for e in enums for name in e._missing}
+    assert set(STATES) == {*cudnn.__all__, *cudnn._MISSING, *cudnn._WITH_JAX, *methods, *members}
 
 
 @pytest.fixture(autouse=True)
@@ -74,6 +77,72 @@ def test_script_matmul_bias_relu():
     graph.execute({X: x, W: w, B: bias, Y: y}, workspace, handle=handle)
     cudnn.destroy_handle(handle)
     np.testing.assert_array_equal(y, np.maximum(x @ w + bias, 0))
+
+
+def test_enumerations_are_ours_under_their_names():
+    for name in ("data_type", "pointwise_mode", "reduction_mode", "tensor_reordering"):
+        theirs, ours = getattr(cudnn, name), getattr(verglas, name)
+        assert list(theirs) == list(ours)
+        for member in ours:
+            assert getattr(theirs, member.name) is theirs[member.name] is theirs(member.value) is member
+            assert member in theirs and isinstance(member, theirs)
+        assert theirs.__members__ == ours.__members__
+        with pytest.raises(AttributeError, match=f"{name} has no NONSENSE"):
+            theirs.NONSENSE  # noqa: B018
+        with pytest.raises(KeyError):
+            theirs["NONSENSE"]
+    assert cudnn.pointwise_mode.RELU_FWD is verglas.pointwise_mode.RELU
+    table = {np.dtype(np.float16): cudnn.data_type.HALF}
+    assert table[np.dtype("f2")] is verglas.data_type.HALF
+    with pytest.raises(NotImplementedError, match=r"data_type\.DOUBLE"):
+        cudnn.data_type.DOUBLE  # noqa: B018
+
+
+def test_arguments_by_position_are_cudnns():
+    a, b = integers((1, 4, 8)), integers((1, 8, 4), 1)
+    F = cudnn.data_type.FLOAT
+    handle = cudnn.create_handle()
+    graph = cudnn.pygraph("layer", F, F, F, handle, 132, 90, None, None, False, False)
+    A = graph.tensor([1, 4, 8], [32, 8, 1], F, False, False, None, cudnn.tensor_reordering.NONE, "A", 7, 1)
+    B = graph.tensor_like(input=b, name="B")
+    C = graph.matmul(A, B, F, 0.0, "mm").set_output(True)
+    graph.build([cudnn.heur_mode.A])
+    assert (A.get_uid(), A.get_name(), graph.get_workspace_size(handle=handle)) == (7, "A", 0)
+    assert graph.get_workspace_size_plan_at_index(0, handle=handle) == 0
+    c = np.empty((1, 4, 4), np.float32)
+    graph.execute({7: a, "B": b, C: c}, None, handle)
+    np.testing.assert_array_equal(c, a @ b)
+    with pytest.raises(NotImplementedError, match="ragged_offset"):
+        cudnn.pygraph().tensor([1, 4, 8], [32, 8, 1], ragged_offset=A)
+    assert cudnn.pygraph().tensor(dim=(1, 1), stride=(1, 1), uid=-1).get_uid() > 0
+
+
+def test_gradients_of_grouped_products_take_the_gradient_first():
+    tokens, doutput = integers((1, 6, 8)), integers((1, 6, 8), 1)
+    graph = cudnn.pygraph(io_data_type=cudnn.data_type.FLOAT)
+    T, D = graph.tensor_like(tokens), graph.tensor_like(doutput)
+    offsets = graph.tensor(dim=[2, 1, 1], stride=[1, 1, 1], data_type=cudnn.data_type.INT32)
+    W = graph.moe_grouped_matmul_bwd(D, T, offsets, name="gradient").set_output(True)
+    graph.build()
+    w = np.empty((2, 8, 8), np.float32)
+    graph.execute({T: tokens, D: doutput, offsets: np.array([0, 4], np.int32).reshape(2, 1, 1), W: w})
+    for i, rows in enumerate((slice(0, 4), slice(4, 6))):
+        np.testing.assert_array_equal(w[i], tokens[0, rows].T @ doutput[0, rows])
+
+
+def test_grouped_product_by_cudnns_defaults():
+    tokens, weights = integers((1, 6, 8)), integers((2, 8, 4), 1)
+    graph = cudnn.pygraph(io_data_type=cudnn.data_type.FLOAT)
+    T, W = graph.tensor_like(tokens), graph.tensor_like(weights)
+    offsets = graph.tensor(dim=[2, 1, 1], stride=[1, 1, 1], data_type=cudnn.data_type.INT32)
+    none = cudnn.moe_grouped_matmul_mode.NONE
+    Y = graph.moe_grouped_matmul(T, W, offsets, None, None, none, cudnn.data_type.FLOAT, 0, "mm").set_output(True)
+    graph.build()
+    y = np.empty((1, 6, 4), np.float32)
+    graph.execute({T: tokens, W: weights, offsets: np.array([0, 4], np.int32).reshape(2, 1, 1), Y: y})
+    np.testing.assert_array_equal(y[0], np.concatenate([tokens[0, :4] @ weights[0], tokens[0, 4:] @ weights[1]]))
+    with pytest.raises(NotImplementedError, match="top_k_scores"):
+        graph.moe_grouped_matmul(T, W, offsets, top_k_scores=T)
 
 
 def test_script_mixed_precision():

@@ -13,10 +13,13 @@ from verglas import Error as _Error
 from verglas import Graph as _Graph
 from verglas import Tensor as _Tensor
 from verglas import UnsupportedError as _UnsupportedError
-from verglas import build_plan_policy, data_type, heur_mode, moe_grouped_matmul_mode, reduction_mode, tensor_reordering
+from verglas import build_plan_policy, heur_mode, moe_grouped_matmul_mode
+from verglas import data_type as _data_type
 from verglas import errors as _errors
 from verglas import ops as _ops
 from verglas import pointwise_mode as _pointwise_mode
+from verglas import reduction_mode as _reduction_mode
+from verglas import tensor_reordering as _tensor_reordering
 from verglas.compat import _cudnn_graph as wrapper
 from verglas.compat._cudnn_graph import Graph, graph, graph_cache, jit
 from verglas.ops import TupleDict
@@ -38,27 +41,72 @@ def backend_version_string() -> str:
     return "9.22.0"
 
 
-class _Modes(type):
-    """cuDNN ends its activations in _FWD."""
+class _Names(type):
+    """The members of one of our enumerations under cuDNN's names; what cuDNN has beside them is missing, and says so."""
 
-    def __getattr__(cls, name: str) -> _pointwise_mode:
+    _members: Any
+    _missing: frozenset[str]
+
+    def __getattr__(cls, name: str) -> Any:
+        if name in cls._missing:
+            raise NotImplementedError(f"cudnn.{cls.__name__}.{name} is not there yet")
         try:
-            return _pointwise_mode[name.removesuffix("_FWD")]
+            return cls._members[name.removesuffix("_FWD")]
         except KeyError:
-            raise AttributeError(f"no pointwise mode {name}") from None
+            raise AttributeError(f"cudnn.{cls.__name__} has no {name}") from None
 
-    def __iter__(cls):
-        return iter(_pointwise_mode)
-
-    def __getitem__(cls, name: str) -> _pointwise_mode:
+    def __getitem__(cls, name: str) -> Any:
         try:
             return getattr(cls, name)
         except AttributeError:
             raise KeyError(name) from None
 
+    def __iter__(cls) -> Any:
+        return iter(cls._members)
 
-class pointwise_mode(metaclass=_Modes):
+    def __len__(cls) -> int:
+        return len(cls._members)
+
+    def __contains__(cls, value: Any) -> bool:
+        return isinstance(value, cls._members)
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        return isinstance(value, cls._members)
+
+    def __call__(cls, value: Any) -> Any:
+        return cls._members(value)
+
+    @property
+    def __members__(cls) -> Any:
+        return cls._members.__members__
+
+
+class data_type(metaclass=_Names):
+    """Types of elements and of arithmetic."""
+
+    _members = _data_type
+    _missing = frozenset({"DOUBLE", "FAST_FLOAT_FOR_FP8", "INT4", "INT8x32", "INT8x4", "UINT8x4"})
+
+
+class pointwise_mode(metaclass=_Names):
     """Elementwise functions: ``RELU_FWD`` and ``RELU`` are one."""
+
+    _members = _pointwise_mode
+    _missing: frozenset[str] = frozenset()
+
+
+class reduction_mode(metaclass=_Names):
+    """How elements are combined."""
+
+    _members = _reduction_mode
+    _missing = frozenset({"NOT_SET"})
+
+
+class tensor_reordering(metaclass=_Names):
+    """How scales of blocks lie."""
+
+    _members = _tensor_reordering
+    _missing = frozenset({"F16x16", "INT8x32"})
 
 
 class Handle:
@@ -90,8 +138,8 @@ def destroy_handle(handle: Handle) -> None:
 _MISSING_METHODS = frozenset(
     """adalayernorm adalayernorm_backward batchnorm batchnorm_backward batchnorm_inference
     concatenate conv_dgrad conv_fprop conv_wgrad deserialize diagonal_band_mask
-    genstats get_behavior_notes get_behavior_notes_for_plan_at_index get_numeric_notes instancenorm instancenorm_backward
-    layernorm layernorm_backward paged_cache_load
+    genstats get_behavior_notes get_behavior_notes_for_plan_at_index get_engine_count get_knobs_for_engine get_numeric_notes
+    instancenorm instancenorm_backward key layernorm layernorm_backward paged_cache_load
     query_tensor_attributes_of_uid reshape resample rmsnorm rmsnorm_backward rng sdpa sdpa_backward sdpa_fp8
     sdpa_fp8_backward sdpa_mxfp8 select_behavior_notes deselect_behavior_notes select_numeric_notes deselect_numeric_notes
     serialize slice transpose update_cuda_graph populate_cuda_graph warmup""".split()
@@ -103,35 +151,107 @@ def _default_device() -> str:
     return "cuda:0" if torch is not None and torch.cuda.is_available() else "cpu"
 
 
-class pygraph(_Graph):
-    """`verglas.Graph` with cuDNN's constructor.
+def _type(given: Any) -> Any:
+    return _data_type.NOT_SET if given is None else given
 
-    ``handle``, ``sm_count``, ``sm_version`` and ``kernel_cache`` are accepted and have no effect; ``device`` names another device
-    than the default.
+
+class pygraph(_Graph):
+    """`verglas.Graph` with cuDNN's constructor, and the arguments of its methods in cuDNN's order.
+
+    ``handle``, ``sm_count``, ``sm_version``, ``kernel_cache``, ``device_property`` and ``is_cuda_graph_replay_expected`` are
+    accepted and have no effect; ``device`` names another device than the default.
     """
 
     def __init__(
         self,
-        io_data_type: Any = data_type.NOT_SET,
-        intermediate_data_type: Any = data_type.NOT_SET,
-        compute_data_type: Any = data_type.NOT_SET,
         name: str = "",
+        io_data_type: Any = None,
+        intermediate_data_type: Any = None,
+        compute_data_type: Any = None,
         handle: Handle | None = None,
         sm_count: int | None = None,
         sm_version: int | None = None,
         kernel_cache: Any = None,
+        device_property: Any = None,
         is_dynamic_shape_enabled: bool = False,
         is_override_shape_enabled: bool = False,
         *,
+        is_cuda_graph_replay_expected: bool = False,
         device: str | None = None,
     ) -> None:
         super().__init__(
             name=name,
-            io_data_type=io_data_type,
-            intermediate_data_type=intermediate_data_type,
-            compute_data_type=compute_data_type,
+            io_data_type=_type(io_data_type),
+            intermediate_data_type=_type(intermediate_data_type),
+            compute_data_type=_type(compute_data_type),
             device=device or _default_device(),
         )
+
+    def tensor(
+        self,
+        dim: Any = None,
+        stride: Any = None,
+        data_type: Any = None,
+        is_virtual: bool = False,
+        is_pass_by_value: bool = False,
+        ragged_offset: Any = None,
+        reordering_type: Any = _tensor_reordering.NONE,
+        name: str = "",
+        uid: int | None = None,
+        ragged_offset_multiplier: int = 1,
+    ) -> _Tensor:
+        if ragged_offset is not None or ragged_offset_multiplier != 1:
+            raise NotImplementedError("ragged_offset of pygraph.tensor is not there yet")
+        return super().tensor(
+            dim,
+            stride,
+            _type(data_type),
+            is_virtual,
+            is_pass_by_value,
+            name,
+            None if uid == -1 else uid,
+            reordering_type=reordering_type,
+        )
+
+    def tensor_like(self, input: Any, name: str = "") -> _Tensor:
+        return super().tensor_like(input, name)
+
+    def moe_grouped_matmul(
+        self,
+        token: _Tensor,
+        weight: _Tensor,
+        first_token_offset: _Tensor,
+        token_index: _Tensor | None = None,
+        token_ks: _Tensor | None = None,
+        mode: Any = moe_grouped_matmul_mode.NONE,
+        compute_data_type: Any = None,
+        top_k: int = 0,
+        name: str = "",
+        top_k_scores: Any = None,
+        **ours: Any,
+    ) -> _Tensor:
+        if top_k_scores is not None:
+            raise NotImplementedError("top_k_scores of pygraph.moe_grouped_matmul is not there yet")
+        return super().moe_grouped_matmul(
+            token, weight, first_token_offset, token_index, token_ks, mode, _type(compute_data_type), top_k or 1, name, **ours
+        )
+
+    def moe_grouped_matmul_bwd(
+        self,
+        doutput: _Tensor,
+        token: _Tensor,
+        first_token_offset: _Tensor,
+        compute_data_type: Any = None,
+        name: str = "",
+        **ours: Any,
+    ) -> _Tensor:
+        return super().moe_grouped_matmul_bwd(token, doutput, first_token_offset, _type(compute_data_type), name, **ours)
+
+    def get_workspace_size(self, handle: Handle | None = None, **overrides: Any) -> int:
+        return super().get_workspace_size(**overrides)
+
+    def get_workspace_size_plan_at_index(self, index: int, handle: Handle | None = None) -> int:
+        return super().get_workspace_size_plan_at_index(index)
 
     def __getattr__(self, name: str) -> Any:
         if name in _MISSING_METHODS:
