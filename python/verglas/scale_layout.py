@@ -22,6 +22,8 @@ def padded_shape(rows: int, columns: int) -> tuple[int, int]:
     >>> padded_shape(200, 6)
     (256, 8)
     """
+    if rows < 0 or columns < 0:
+        raise ValueError(f"scales: got {rows} rows and {columns} columns, wanted none below 0")
     return -(-rows // ATOM_ROWS) * ATOM_ROWS, -(-columns // ATOM_COLUMNS) * ATOM_COLUMNS
 
 
@@ -38,6 +40,8 @@ def interleave(scales: Any) -> Any:
     >>> blob.shape, blob.reshape(-1)[[0, 1, 16, 17, 32, 33]].tolist()
     ((128, 4), [0, 1, 2, 3, 4, 5])
     """
+    if len(_bytes(scales).shape) < 2:
+        raise ValueError(f"plain scales have rows and columns: got shape {tuple(scales.shape)}, wanted two axes or more")
     *batch, rows, columns = scales.shape
     high, wide = padded_shape(rows, columns)
     atoms = _padded(scales, high, wide).reshape(*batch, high // 128, 4, 32, wide // 4, 4)
@@ -48,6 +52,8 @@ def interleave(scales: Any) -> Any:
 def plain(blob: Any, rows: int, columns: int, batches: int | None = None) -> Any:
     """The scales of a blob in plain order, (rows, columns), or (batches, rows, columns) where their number is given.
 
+    A blob is a run of whole atoms in any shape, or what operations answer: atoms with their axes in cuDNN's order.
+
     Examples
     --------
     >>> import numpy as np
@@ -57,7 +63,13 @@ def plain(blob: Any, rows: int, columns: int, batches: int | None = None) -> Any
     """
     high, wide = padded_shape(rows, columns)
     count = 1 if batches is None else batches
-    atoms = blob.reshape(-1)[: count * high * wide].reshape(count, high // 128, wide // 4, 32, 4, 4)
+    if len(_bytes(blob).shape) == 6 and blob.shape[3] == 4:  # (32, 4, R', 4, K', L), as operations answer them
+        blob = _permuted(blob, (5, 2, 4, 0, 1, 3))
+    flat = blob.reshape(-1)
+    if count < 0 or flat.shape[0] != count * high * wide:
+        wanted = f"{max(count, 0)} times {high} · {wide}"
+        raise ValueError(f"interleaved scales are whole atoms of 128 rows by 4: got {flat.shape[0]} bytes, wanted {wanted}")
+    atoms = flat.reshape(count, high // 128, wide // 4, 32, 4, 4)
     found = _permuted(atoms, (0, 1, 4, 3, 2, 5)).reshape(count, high, wide)[:, :rows, :columns]
     return found[0] if batches is None else found
 
@@ -99,6 +111,14 @@ def unpack_fp4(packed: Any) -> Any:
     table = np.array([*_FP4_VALUES, *(-v for v in _FP4_VALUES)], np.float32)
     bytes_ = np.asarray(packed).view(np.uint8)
     return np.stack([table[bytes_ & 15], table[bytes_ >> 4]], -1).reshape(*bytes_.shape[:-1], -1)
+
+
+def _bytes(array: Any) -> Any:
+    size = getattr(getattr(array, "dtype", None), "itemsize", None)
+    if size != 1:
+        got = type(array).__name__ if size is None else f"elements of {size} bytes"
+        raise ValueError(f"scales are arrays of NumPy, torch or JAX: got {got}, wanted elements of one byte")
+    return array
 
 
 def _permuted(array: Any, axes: tuple[int, ...]) -> Any:

@@ -264,6 +264,50 @@ def test_scale_layout_of_batches():
     assert np.array_equal(scale_layout.plain(flat, 130, 5, 3), scales)
 
 
+def test_scale_layout_of_every_form_of_atoms():
+    rng = np.random.default_rng(0)
+    for batches, rows, columns in [(1, 1, 1), (2, 130, 5), (4, 128, 4), (32, 33, 17), (0, 5, 5), (3, 0, 5), (3, 5, 0)]:
+        scales = rng.integers(0, 256, (batches, rows, columns)).astype(np.uint8)
+        blob = scale_layout.interleave(scales)
+        in_order = blob.reshape(batches, blob.shape[1] // 128, blob.shape[2] // 4, 32, 4, 4)
+        for form in (blob, blob.reshape(-1), in_order, in_order.transpose(3, 4, 1, 5, 2, 0)):
+            assert np.array_equal(scale_layout.plain(form, rows, columns, batches), scales), form.shape
+
+
+def test_scales_of_a_quantised_output_in_plain_order():
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-2, 3, (rows, 64, 2)).astype(E4M3) for rows in (130, 160))
+    a, b = (np.ascontiguousarray(x.transpose(2, 0, 1)).transpose(1, 2, 0) for x in (a, b))
+    sfa, sfb = (scale_layout.interleave(np.full((2, rows, 2), 127, np.uint8)) for rows in (130, 160))
+    sfa, sfb = (x.reshape(2, x.shape[1] // 128, 1, 32, 4, 4) for x in (sfa, sfb))
+    norm = np.ones(1, np.float32)
+    r = verglas.gemm_srelu_forward(a, b, sfa, sfb, d_dtype=E4M3, c_dtype="fp32", norm_const_tensor=norm, sf_vec_size=32)
+    scales = scale_layout.plain(r.sfd_tensor.view(np.uint8), 130, 5, 2)
+    want = np.abs(np.maximum(r.c_tensor, 0) ** 2).reshape(130, 5, 32, 2).max(2).transpose(2, 0, 1) / 448
+    with np.errstate(divide="ignore"):
+        exponent = np.where(want > 0, np.ceil(np.log2(want)) + 127, 0)
+    assert np.array_equal(scales, exponent)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: scale_layout.interleave(np.zeros(5, np.uint8)), r"shape \(5,\), wanted two axes"),
+        (lambda: scale_layout.interleave(np.zeros((4, 4), np.float32)), "elements of 4 bytes, wanted elements of one"),
+        (lambda: scale_layout.interleave([[1, 2]]), "got list"),
+        (lambda: scale_layout.plain(np.zeros(512, np.float16), 4, 4), "elements of 2 bytes"),
+        (lambda: scale_layout.plain(np.zeros(511, np.uint8), 4, 4), "got 511 bytes, wanted 1 times 128 · 4"),
+        (lambda: scale_layout.plain(np.zeros((2, 128, 4), np.uint8), 4, 4), "got 1024 bytes, wanted 1 times"),
+        (lambda: scale_layout.plain(np.zeros((2, 128, 4), np.uint8), 4, 4, 3), "got 1024 bytes, wanted 3 times"),
+        (lambda: scale_layout.plain(np.zeros(512, np.uint8), -1, 4), "-1 rows"),
+        (lambda: scale_layout.pack_fp4(np.zeros(3)), "an even last extent"),
+    ],
+)
+def test_what_is_no_layout_of_scales_is_refused(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()
+
+
 def test_torch_types_and_tensors():
     torch = lazily("torch")
     a = torch.ones(4, 64).to(torch.float8_e4m3fn)
