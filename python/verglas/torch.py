@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import torch
 from torch import Tensor, nn
 
@@ -23,14 +25,14 @@ class SwigluMlp(nn.Module):
     def __init__(self, gate: nn.Linear, up: nn.Linear, down: nn.Linear) -> None:
         super().__init__()
         hidden, width = up.weight.shape
-        runs = torch.stack((up.weight.detach().view(-1, _RUN, width), gate.weight.detach().view(-1, _RUN, width)), 1)
-        self.weight = nn.Parameter(runs.reshape(2 * hidden, width))
+        runs = torch.stack([layer.weight.detach().reshape(-1, _RUN, width) for layer in (up, gate)], 1)
+        self.weight = nn.Parameter(runs.reshape(2 * hidden, width), up.weight.requires_grad)
         self.down_proj = down
 
     def forward(self, x: Tensor) -> Tensor:
-        rows = x.reshape(-1, x.shape[-1]).contiguous().unsqueeze(-1)
-        both = gemm_swiglu_forward(rows, self.weight.unsqueeze(-1), ab12_dtype=x.dtype, c_dtype=x.dtype)
-        return self.down_proj(both["c_tensor"].squeeze(-1)).reshape(*x.shape[:-1], -1)
+        rows, weight = _operands(x, self.weight)
+        both = gemm_swiglu_forward(rows, weight, ab12_dtype=rows.dtype, c_dtype=rows.dtype)
+        return _in_shape_of(x, self.down_proj(both["c_tensor"].squeeze(-1)))
 
 
 class SquaredReluMlp(nn.Module):
@@ -42,36 +44,76 @@ class SquaredReluMlp(nn.Module):
         self.down_proj = down
 
     def forward(self, x: Tensor) -> Tensor:
-        rows = x.reshape(-1, x.shape[-1]).contiguous().unsqueeze(-1)
-        both = gemm_srelu_forward(rows, self.weight.unsqueeze(-1), c_dtype=x.dtype, d_dtype=x.dtype)
-        return self.down_proj(both["d_tensor"].squeeze(-1)).reshape(*x.shape[:-1], -1)
+        rows, weight = _operands(x, self.weight)
+        both = gemm_srelu_forward(rows, weight, c_dtype=rows.dtype, d_dtype=rows.dtype)
+        return _in_shape_of(x, self.down_proj(both["d_tensor"].squeeze(-1)))
 
 
-def _is_linear(layer: object, with_bias: bool = False) -> bool:
+def _operands(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows and weights of the product, in autocast's type where a linear layer would take it."""
+    if torch.is_autocast_enabled(x.device.type):
+        dtype = torch.get_autocast_dtype(x.device.type)
+        x, weight = x.to(dtype), weight.to(dtype)
+    return x.reshape(-1, x.shape[-1]).contiguous().unsqueeze(-1), weight.unsqueeze(-1)
+
+
+def _in_shape_of(x: Tensor, rows: Tensor) -> Tensor:
+    return rows.reshape(*x.shape[:-1], rows.shape[-1])
+
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+def _is_watched(module: nn.Module) -> bool:
+    """Something else than its class says what happens in a call."""
+    return "forward" in vars(module) or any(getattr(module, hooks, None) for hooks in _HOOKS)
+
+
+def _is_plain_linear(layer: object) -> bool:
+    """No class that is derived from it either, which may add to the product."""
     return (
-        isinstance(layer, nn.Linear)
-        and (with_bias or layer.bias is None)
+        type(layer) is nn.Linear
+        and layer.bias is None
         and layer.weight.dtype in (torch.float32, torch.float16, torch.bfloat16)
+        and not _is_watched(layer)
     )
 
 
-def _is_swiglu(module: nn.Module) -> bool:
-    gate, up, down = (getattr(module, name, None) for name in ("gate_proj", "up_proj", "down_proj"))
-    if not (_is_linear(gate) and _is_linear(up) and _is_linear(down, with_bias=True)):
+def _has_only(module: nn.Module, *names: str) -> bool:
+    """Of modules, and neither parameters, buffers nor hooks of its own."""
+    return set(module._modules) <= set(names) and not module._parameters and not module._buffers and not _is_watched(module)
+
+
+def _is_swiglu(module: nn.Module, users: Counter[int]) -> bool:
+    gate, up, down, act = (getattr(module, name, None) for name in ("gate_proj", "up_proj", "down_proj", "act_fn"))
+    if not (_is_plain_linear(gate) and _is_plain_linear(up) and isinstance(down, nn.Linear)):
         return False
-    act = getattr(module, "act_fn", None)
-    silu = isinstance(act, nn.SiLU) or act is nn.functional.silu
-    return silu and gate.weight.shape == up.weight.shape and gate.weight.dtype == up.weight.dtype and len(up.weight) % _RUN == 0
+    if not _has_only(module, "gate_proj", "up_proj", "down_proj", "act_fn"):
+        return False
+    silu = act is nn.functional.silu or (isinstance(act, nn.SiLU) and not _is_watched(act))
+    # Weights are copied: what else uses them, or learns one of them alone, would part from them.
+    alone = gate is not up and users[id(gate.weight)] == users[id(up.weight)] == 1
+    alike = all(getattr(gate.weight, what) == getattr(up.weight, what) for what in ("shape", "dtype", "device", "requires_grad"))
+    return silu and alone and alike and len(up.weight) % _RUN == 0
+
+
+def _squares_relu(act: object) -> bool:
+    """Models have classes of their own for it: what it does tells."""
+    if not callable(act) or (isinstance(act, nn.Module) and (any(True for _ in act.parameters()) or _is_watched(act))):
+        return False
+    probe = torch.tensor([-1e4, -3.0, -0.5, 0.0, 0.5, 3.0, 7.0, 1e4])
+    try:
+        found = act(probe)
+    except Exception:  # an activation of something else
+        return False
+    return isinstance(found, Tensor) and torch.equal(found, torch.relu(probe).square())
 
 
 def _is_squared_relu(module: nn.Module) -> bool:
     up, down, act = (getattr(module, name, None) for name in ("up_proj", "down_proj", "act_fn"))
-    if getattr(module, "gate_proj", None) is not None or not (_is_linear(up) and _is_linear(down, with_bias=True)):
+    if not (_is_plain_linear(up) and isinstance(down, nn.Linear) and _has_only(module, "up_proj", "down_proj", "act_fn")):
         return False
-    # Models have classes of their own for it: what it does tells.
-    probe = torch.tensor([-3.0, -0.5, 0.0, 0.5, 3.0])
-    plain = callable(act) and not (isinstance(act, nn.Module) and any(True for _ in act.parameters()))
-    return plain and torch.equal(act(probe), torch.relu(probe).square())
+    return _squares_relu(act)
 
 
 def swap_mlp(model: nn.Module) -> int:
@@ -79,17 +121,20 @@ def swap_mlp(model: nn.Module) -> int:
 
     A block like Llama's has ``gate_proj``, ``up_proj`` and ``down_proj`` (linear layers, the first two without bias) and SiLU as
     ``act_fn``: it becomes a `SwigluMlp`. One like Nemotron's has ``up_proj`` without bias, ``down_proj`` and a squared ReLU as
-    ``act_fn``: it becomes a `SquaredReluMlp`. Others stay as they are. Optimizers have to be made afterwards, since a
-    `SwigluMlp` has new parameters.
+    ``act_fn``: it becomes a `SquaredReluMlp`. Others stay as they are: with other modules, parameters or hooks, with layers of
+    derived classes before the activation, and where the weights of a `SwigluMlp` are used elsewhere or one of them alone is
+    frozen. Optimizers have to be made and checkpoints loaded accordingly, since a `SwigluMlp` has one new parameter for both.
     """
-    found = 0
+    users = Counter(id(parameter) for module in model.modules() for parameter in module._parameters.values())
+    swapped: dict[nn.Module, nn.Module] = {}  # a block that stands in several places becomes one that does
     for parent in list(model.modules()):
-        for name, block in list(parent.named_children()):
-            if _is_swiglu(block):
-                setattr(parent, name, SwigluMlp(block.gate_proj, block.up_proj, block.down_proj))
+        for name, block in list(parent._modules.items()):
+            if block is None or block in swapped:
+                pass
+            elif _is_swiglu(block, users):
+                swapped[block] = SwigluMlp(block.gate_proj, block.up_proj, block.down_proj).train(block.training)
             elif _is_squared_relu(block):
-                setattr(parent, name, SquaredReluMlp(block.up_proj, block.down_proj))
-            else:
-                continue
-            found += 1
-    return found
+                swapped[block] = SquaredReluMlp(block.up_proj, block.down_proj).train(block.training)
+            if block in swapped:
+                setattr(parent, name, swapped[block])
+    return len(swapped)
