@@ -121,14 +121,27 @@ int add_result(GraphData& g, std::string name) {
   return add_tensor(g, std::move(out));
 }
 
-/// Appends the node and its (virtual) output; a quantize has its scales as a second one.
-int add_node(GraphData& g, NodeData n) {
-  if (n.name.empty()) n.name = default_name(n, g.nodes.size());
+/// Appends the node with these inputs, which are tensors of this graph, and its (virtual) output; a quantize has its scales as a
+/// second one.
+template <class Attributes>
+int add_node(GraphData& g, NodeData n, Attributes attributes, std::span<const Tensor* const> inputs) {
+  n.name = std::move(attributes.name);
+  n.compute = attributes.compute_data_type;
   n.compute_is_users = n.compute != DataType::not_set;
+  for (const Tensor* t : inputs) {
+    if (t->graph() != &g)
+      throw broken(Rule::graph_handle, std::string(kind_of(n)) + ": an operand is a tensor of another graph, or none");
+    n.inputs.push_back(t->index());
+  }
+  if (n.name.empty()) n.name = default_name(n, g.nodes.size());
   n.output = add_result(g, n.name + "::out");
   if (n.kind == NodeKind::block_scale_quantize) n.scale = add_result(g, n.name + "::scale");
   g.nodes.push_back(std::move(n));
   return g.nodes.back().output;
+}
+template <class Attributes>
+int add_node(GraphData& g, NodeData n, Attributes attributes, std::initializer_list<const Tensor*> inputs) {
+  return add_node(g, std::move(n), std::move(attributes), std::span(inputs.begin(), inputs.size()));
 }
 
 }  // namespace
@@ -163,15 +176,9 @@ Tensor Graph::scalar(double value, DataType type) {
 Tensor Graph::matmul(const Tensor& a, const Tensor& b, NodeAttributes attributes, double padding, bool fast_accumulation) {
   NodeData n;
   n.kind = NodeKind::matmul;
-  n.name = std::move(attributes.name);
-  n.compute = attributes.compute_data_type;
   n.padding = padding;
   n.fast_accumulation = fast_accumulation;
-  for (const Tensor* t : {&a, &b}) {
-    if (t->graph_ != data_) throw broken(Rule::graph_handle, "matmul: an operand is a tensor of another graph, or none");
-    n.inputs.push_back(t->index_);
-  }
-  return Tensor(data_, add_node(*data_, std::move(n)));
+  return Tensor(data_, add_node(*data_, std::move(n), std::move(attributes), {&a, &b}));
 }
 
 Tensor Graph::pointwise(PointwiseMode mode, std::initializer_list<Tensor> inputs, PointwiseParameters parameters,
@@ -185,121 +192,75 @@ Tensor Graph::pointwise(PointwiseMode mode, const std::vector<Tensor>& inputs, P
   n.kind = NodeKind::pointwise;
   n.pointwise = mode;
   n.parameters = parameters;
-  n.name = std::move(attributes.name);
-  n.compute = attributes.compute_data_type;
-  for (const Tensor& t : inputs) {
-    if (t.graph_ != data_)
-      throw broken(Rule::graph_handle, std::string(name_of(mode)) + ": an operand is a tensor of another graph, or none");
-    n.inputs.push_back(t.index_);
-  }
-  return Tensor(data_, add_node(*data_, std::move(n)));
+  std::vector<const Tensor*> all;
+  for (const Tensor& t : inputs) all.push_back(&t);
+  return Tensor(data_, add_node(*data_, std::move(n), std::move(attributes), all));
 }
 
 Tensor Graph::reduction(const Tensor& input, ReductionMode mode, NodeAttributes attributes, const Tensor& group_offset) {
-  if (input.graph_ != data_) throw broken(Rule::graph_handle, "reduction: the operand is a tensor of another graph, or none");
   NodeData n;
   n.kind = NodeKind::reduction;
   n.reduction = mode;
-  n.name = std::move(attributes.name);
-  n.compute = attributes.compute_data_type;
-  n.inputs.push_back(input.index_);
-  if (group_offset.valid()) {
-    if (group_offset.graph_ != data_) throw broken(Rule::graph_handle, "reduction: group_offset is a tensor of another graph");
-    n.inputs.push_back(group_offset.index_);
-  }
-  return Tensor(data_, add_node(*data_, std::move(n)));
+  if (!group_offset.valid()) return Tensor(data_, add_node(*data_, std::move(n), std::move(attributes), {&input}));
+  return Tensor(data_, add_node(*data_, std::move(n), std::move(attributes), {&input, &group_offset}));
 }
 
 Tensor Graph::moe_grouped_matmul(const Tensor& token, const Tensor& weight, const Tensor& first_token_offset,
                                  MoeAttributes attributes, const Tensor& token_index, const Tensor& token_ks) {
   NodeData n;
   n.kind = NodeKind::moe_grouped_matmul;
-  n.name = std::move(attributes.name);
-  n.compute = attributes.compute_data_type;
   n.moe_mode = attributes.mode;
   n.moe_offsets = attributes.offsets;
   n.top_k = attributes.top_k;
   n.zero_fill = attributes.zero_fill;
-  for (const Tensor* t : {&token, &weight, &first_token_offset, &token_index, &token_ks}) {
-    if (!t->valid() && (t == &token_index || t == &token_ks)) continue;
-    if (t->graph_ != data_)
-      throw broken(Rule::graph_handle, "moe_grouped_matmul: an operand is a tensor of another graph, or none");
-    n.inputs.push_back(t->index_);
-  }
-  return Tensor(data_, add_node(*data_, std::move(n)));
+  std::vector<const Tensor*> inputs = {&token, &weight, &first_token_offset};
+  for (const Tensor* t : {&token_index, &token_ks})
+    if (t->valid()) inputs.push_back(t);
+  return Tensor(data_, add_node(*data_, std::move(n), std::move(attributes), inputs));
 }
 
 Tensor Graph::moe_grouped_matmul_bwd(const Tensor& token, const Tensor& dout, const Tensor& first_token_offset,
                                      MoeGradientAttributes attributes) {
   NodeData n;
   n.kind = NodeKind::moe_grouped_matmul_bwd;
-  n.name = std::move(attributes.name);
-  n.compute = attributes.compute_data_type;
   n.moe_offsets = attributes.offsets;
   n.accumulate = attributes.accumulate;
-  for (const Tensor* t : {&token, &dout, &first_token_offset}) {
-    if (t->graph_ != data_)
-      throw broken(Rule::graph_handle, "moe_grouped_matmul_bwd: an operand is a tensor of another graph, or none");
-    n.inputs.push_back(t->index_);
-  }
-  return Tensor(data_, add_node(*data_, std::move(n)));
+  return Tensor(data_, add_node(*data_, std::move(n), std::move(attributes), {&token, &dout, &first_token_offset}));
 }
 
 Tensor Graph::block_scale_dequantize(const Tensor& input, const Tensor& descale, std::vector<std::int64_t> block_size,
                                      NodeAttributes attributes, bool is_negative_scale) {
   NodeData n;
   n.kind = NodeKind::block_scale_dequantize;
-  n.name = std::move(attributes.name);
-  n.compute = attributes.compute_data_type;
   n.block_size = std::move(block_size);
   n.is_negative_scale = is_negative_scale;
-  for (const Tensor* t : {&input, &descale}) {
-    if (t->graph_ != data_)
-      throw broken(Rule::graph_handle, "block_scale_dequantize: an operand is a tensor of another graph, or none");
-    n.inputs.push_back(t->index_);
-  }
-  return Tensor(data_, add_node(*data_, std::move(n)));
+  return Tensor(data_, add_node(*data_, std::move(n), std::move(attributes), {&input, &descale}));
 }
 
 std::array<Tensor, 2> Graph::block_scale_quantize(const Tensor& input, std::int64_t block_size, std::optional<int> axis,
                                                   NodeAttributes attributes, bool transpose) {
-  if (input.graph_ != data_)
-    throw broken(Rule::graph_handle, "block_scale_quantize: the operand is a tensor of another graph, or none");
   NodeData n;
   n.kind = NodeKind::block_scale_quantize;
-  n.name = std::move(attributes.name);
-  n.compute = attributes.compute_data_type;
   n.block_size = {block_size};
   n.axis = axis;
   n.transpose = transpose;
-  n.inputs.push_back(input.index_);
-  const int data = add_node(*data_, std::move(n));
+  const int data = add_node(*data_, std::move(n), std::move(attributes), {&input});
   return {Tensor(data_, data), Tensor(data_, data + 1)};
 }
 
 Tensor Graph::take_runs(const Tensor& input, std::int64_t length, bool second, NodeAttributes attributes) {
-  if (input.graph_ != data_) throw broken(Rule::graph_handle, "take_runs: the operand is a tensor of another graph, or none");
   NodeData n;
   n.kind = NodeKind::take_runs;
-  n.name = std::move(attributes.name);
-  n.compute = attributes.compute_data_type;
   n.run = length;
   n.second_runs = second;
-  n.inputs.push_back(input.index_);
-  return Tensor(data_, add_node(*data_, std::move(n)));
+  return Tensor(data_, add_node(*data_, std::move(n), std::move(attributes), {&input}));
 }
 
 Tensor Graph::rope(const Tensor& input, const Tensor& cos, const Tensor& sin, std::int64_t head, NodeAttributes attributes) {
   NodeData n;
   n.kind = NodeKind::rope;
-  n.name = std::move(attributes.name);
-  n.compute = attributes.compute_data_type;
   n.head = head;
-  for (const Tensor* t : {&input, &cos, &sin}) {
-    if (t->graph_ != data_) throw broken(Rule::graph_handle, "rope: an operand is a tensor of another graph, or none");
-    n.inputs.push_back(t->index_);
-  }
-  return Tensor(data_, add_node(*data_, std::move(n)));
+  return Tensor(data_, add_node(*data_, std::move(n), std::move(attributes), {&input, &cos, &sin}));
 }
 
 std::size_t Graph::tensor_count() const { return data_->tensors.size(); }

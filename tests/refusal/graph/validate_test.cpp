@@ -48,7 +48,7 @@ TEST(GraphRefuses, HandlesOfAnotherGraphOrNone) {
   EXPECT_EQ(answer_to([&](Graph& g) { g.relu(Tensor()); }),
             "invalid_graph [graph.handle] relu: an operand is a tensor of another graph, or none");
   EXPECT_EQ(answer_to([&](Graph& g) { g.reduction(foreign, ReductionMode::add); }),
-            "invalid_graph [graph.handle] reduction: the operand is a tensor of another graph, or none");
+            "invalid_graph [graph.handle] reduction: an operand is a tensor of another graph, or none");
   EXPECT_EQ(answer_to([](Graph&) { Tensor().set_name("x"); }), "invalid_graph [graph.handle] an empty tensor handle was used");
   EXPECT_EQ(answer_to([](Graph& g) { g.tensor_at(0); }), "invalid_graph [graph.handle] there is no tensor number 0");
   EXPECT_EQ(answer_to([](Graph& g) { g.matmul(input(g, "a", {2, 2}), input(g, "b", {2, 2})); }), "valid");
