@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "cuda/context.hpp"
 #include "ops/plan_cache.hpp"
 #include "ops/repeat.hpp"
 #include "support/fake_nvrtc.hpp"
@@ -98,6 +99,50 @@ TEST(Operations, OfFp32RunOnAGpuToo) {
     EXPECT_EQ(operation.plan(tensors, {}).engine(), "sm90") << name;
   }
   plan_cache().clear();  // the driver goes
+}
+
+// A class of sizes that comes first while a stream is captured is compiled then: nothing of that is on the stream.
+TEST(Operations, OfANewClassOfSizesAreOneNodeOfACapture) {
+  clear_plan_cache();
+  support::RecordingDriver driver;
+  support::FakeNvrtc nvrtc;
+  const cuda::DriverTable& d = driver.table();
+  constexpr Device kGpu{DeviceType::cuda, 0};
+  {
+    const cuda::PrimaryContext primary(d, 0);
+    const cuda::CurrentContext current(d, primary.handle());
+    cuda::CUstream stream = nullptr;
+    ASSERT_EQ(d.cuStreamCreate(&stream, 1), cuda::CUDA_SUCCESS);
+    ASSERT_EQ(d.cuStreamBeginCapture(stream, cuda::CU_STREAM_CAPTURE_MODE_GLOBAL), cuda::CUDA_SUCCESS);
+    const auto before = plan_cache_statistics().compiled;
+    for (const std::int64_t m : {8, 16, 17, 400}) {
+      const auto matrix = [](std::uintptr_t megabyte, DataType type, std::int64_t rows, std::int64_t columns) {
+        return TensorView::strided(reinterpret_cast<void*>(megabyte << 20), type, {rows, columns, 1},
+                                   {columns, 1, rows * columns}, kGpu);
+      };
+      const std::vector<TensorView> tensors = {matrix(64, DataType::bf16, m, 64),
+                                               matrix(128, DataType::bf16, 128, 64),
+                                               matrix(192, DataType::bf16, m, 128),
+                                               matrix(256, DataType::bf16, m, 128),
+                                               {},
+                                               {},
+                                               {},
+                                               {},
+                                               {},
+                                               {}};
+      Operation::named("gemm_srelu").run(tensors, {}, 1.0F, {stream});
+    }
+    EXPECT_EQ(plan_cache_statistics().compiled, before + 3) << "up to 16, 64 and 1,024 rows";
+    cuda::CUgraph graph = nullptr;
+    ASSERT_EQ(d.cuStreamEndCapture(stream, &graph), cuda::CUDA_SUCCESS) << "nothing spoilt the capture";
+    std::size_t nodes = 0;
+    ASSERT_EQ(d.cuGraphGetNodes(graph, nullptr, &nodes), cuda::CUDA_SUCCESS);
+    EXPECT_EQ(nodes, 4U);
+    EXPECT_TRUE(driver.untouched()) << "beside the graph";
+    d.cuGraphDestroy(graph);
+    d.cuStreamDestroy(stream);
+  }
+  clear_plan_cache();  // the driver goes
 }
 
 TEST(Operations, AlphaMayLieWhereTheTensorsAre) {
