@@ -211,6 +211,20 @@ def test_cases_a_67_a_loop_inside_a_program():
     np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize(("m", "n", "k", "batch"), [(0, 64, 7, 1), (5, 0, 7, 1), (5, 64, 0, 1), (5, 64, 7, 0), (0, 0, 0, 1)])
+def test_nothing_is_a_number_of_rows(jit, m, n, k, batch):
+    wrap = jax.jit if jit else lambda f: f
+    a, b = operands(m, n, k, batch)
+    c, amax = wrap(ops.gemm_amax_jax_forward)(a, b)
+    assert c.shape == (m, n, batch) and not np.asarray(c).any()
+    assert amax.item() == (0 if c.size else -np.inf)
+    d, dprob = wrap(ops.gemm_srelu_jax_backward)(a, b, np.ones((m, n, batch), np.float32))
+    assert d.shape == c.shape and dprob.shape == (m, 1, batch) and not np.asarray(d).any() and not np.asarray(dprob).any()
+    gradients = jax.grad(lambda a, b: wrap(ops.gemm_srelu_jax_forward)(a, b)[1].astype(F32).sum(), (0, 1))(a, b)
+    assert [g.shape for g in gradients] == [a.shape, b.shape] and not any(np.asarray(g).any() for g in gradients)
+
+
 def test_refusals_are_raised_while_tracing():
     a, b = operands()
     for rule, call in [
@@ -219,10 +233,17 @@ def test_refusals_are_raised_while_tracing():
         ("op.dtype", lambda a, b: ops.gemm_amax_jax_forward(a, b.astype(jnp.bfloat16))),
         ("op.missing", lambda a, b: ops.gemm_amax_jax_forward(a, b, sfa_tensor=a)),
         ("op.not_yet", lambda a, b: ops.gemm_srelu_jax_forward(a, b, d_dtype="float8_e4m3fn")),
+        ("op.dtype", lambda a, b: ops.gemm_swiglu_jax_forward(a, b, jnp.ones(2))),
+        ("op.option", lambda a, b: ops.gemm_amax_forward(a, b, c_major="m")),
     ]:
         with pytest.raises(verglas.Error) as caught:
             jax.eval_shape(call, a, b)
         assert caught.value.rule == rule
+    symbolic = jax.ShapeDtypeStruct(jax.export.symbolic_shape("m, 7, 1"), F32)
+    with pytest.raises(ValueError, match=r"op\.extent.* gemm_amax, a: got shape \(m, 7, 1\)"):
+        jax.eval_shape(ops.gemm_amax_jax_forward, symbolic, b)
+    with pytest.raises(ValueError, match="row-major"):
+        ops.gemm_amax_forward(jnp.asarray(a), jnp.asarray(b), c_major="m")
     with pytest.raises(ValueError, match="a stream"):
         ops.gemm_amax_forward(jnp.asarray(a), jnp.asarray(b), stream=1)
     with pytest.raises(ValueError, match=r"op\.framework"):

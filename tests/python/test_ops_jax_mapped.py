@@ -174,6 +174,31 @@ def test_sharded_gradients_are_summed():
 
 
 @needs_devices
+@pytest.mark.parametrize("jit", [False, True])
+def test_what_differs_between_devices_is_known_to_shard_map(jit):
+    a, b, prob = integers((16, 24, 1), 1), integers((64, 24, 1), 2), integers((16, 1, 1), 3)
+    mesh = jax.sharding.Mesh(np.array(jax.devices("cpu")), ("x",))
+    wrap = jax.jit if jit else lambda f: f
+
+    def loss(a, b, prob, alpha):
+        c, d = ops.gemm_srelu_jax_forward(a, b, prob_tensor=prob, alpha=alpha, c_dtype=F32, d_dtype=F32)
+        ab12, e = ops.gemm_swiglu_jax_forward(a, b, alpha, c_dtype=F32)
+        return jax.lax.psum(d.sum() + (c * ab12).sum() + e.sum(), "x")
+
+    whole = lambda a, b, prob, alpha: jax.vmap(loss, in_axes=(0, None, 0, None), axis_name="x")(  # noqa: E731
+        a[None], b, prob[None], alpha
+    ).sum()
+    parts = jax.shard_map(loss, mesh=mesh, in_specs=(ROWS, ALL, ROWS, ALL), out_specs=ALL)
+    arguments = a, b, prob, jnp.float32(0.5)
+    got = wrap(jax.grad(parts, (0, 1, 2, 3)))(*arguments)
+    for g, w in zip(got, jax.grad(whole, (0, 1, 2, 3))(*arguments), strict=True):
+        np.testing.assert_allclose(g, w, rtol=2e-5, atol=1e-3)
+    amax = lambda a, b: ops.gemm_amax_jax_forward(a, b)[1]  # noqa: E731
+    with pytest.raises(ValueError, match="out_specs"):
+        wrap(jax.shard_map(amax, mesh=mesh, in_specs=(ROWS, ALL), out_specs=ALL))(a, b)
+
+
+@needs_devices
 def test_sharded_projection():
     passed, _, _ = inputs(128, 64, 4, False)
     want = ops.gemm_proj_rope_mxfp8_forward(*passed)

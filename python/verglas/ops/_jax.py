@@ -51,6 +51,7 @@ class _Site:
     w_out_in: bool
     head_dim: int
     takes_alpha: bool  # as an array, behind the inputs
+    axes: frozenset[str]  # of a mesh, along which results differ
 
     @property
     def batch_last(self) -> bool:
@@ -68,17 +69,25 @@ def _spec(array: Any, batch_last: bool) -> TensorSpec:
     return TensorSpec(shape, np.dtype(array.dtype), stride)
 
 
+def _axes_of(array: Any) -> frozenset[str]:
+    """Axes of a mesh along which the array differs from device to device, where `jax.shard_map` keeps count of that."""
+    aval = jax.typeof(array)
+    manual = getattr(aval, "manual_axis_type", None)  # JAX 0.10; before that vma
+    return frozenset(getattr(aval, "vma", ()) if manual is None else manual.varying)
+
+
+def _spread(array: Any, axes: frozenset[str]) -> Any:
+    """The array as one that differs along these axes, whose gradient then is the sum of those of all devices."""
+    missing = tuple(sorted(axes - _axes_of(array)))
+    if not missing:
+        return array
+    return jax.lax.pcast(array, missing, to="varying") if hasattr(jax.lax, "pcast") else jax.lax.pvary(array, missing)
+
+
 @functools.cache
 def _one_by_one(site: _Site) -> Callable[..., tuple[Any, ...]]:
     """The foreign call; the elements of a vmap run one after another."""
     _register()
-    call = jax.ffi.ffi_call(
-        _TARGET,
-        [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in site.shapes],
-        input_layouts=[site.layout(rank) for rank in site.ranks] + ([()] if site.takes_alpha else []),
-        output_layouts=[site.layout(len(shape)) for shape, _ in site.shapes],
-        vmap_method="sequential",
-    )
     attributes = {
         "operation": site.operation,
         "inputs": np.array(site.inputs, np.int32),
@@ -89,7 +98,25 @@ def _one_by_one(site: _Site) -> Callable[..., tuple[Any, ...]]:
         "head_dim": np.int32(site.head_dim),
         "batch_last": site.batch_last,
     }
-    return lambda *arrays: tuple(call(*arrays, **attributes))
+
+    def call_of(results: list[Any]) -> Callable[..., Any]:
+        return jax.ffi.ffi_call(
+            _TARGET,
+            results,
+            input_layouts=[site.layout(rank) for rank in site.ranks] + ([()] if site.takes_alpha else []),
+            output_layouts=[site.layout(len(shape)) for shape, _ in site.shapes],
+            vmap_method="sequential",
+        )
+
+    if not site.axes:
+        call = call_of([jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in site.shapes])
+        return lambda *arrays: tuple(call(*arrays, **attributes))
+
+    def on_mesh(*arrays: Any) -> tuple[Any, ...]:  # what results look like depends on the mesh, which is not the site's
+        empty = lambda: [_spread(jnp.zeros(shape, dtype), site.axes) for shape, dtype in site.shapes]  # noqa: E731
+        return tuple(call_of(jax.eval_shape(empty))(*arrays, **attributes))
+
+    return on_mesh
 
 
 def _into_batch(array: Any, size: int, is_batched: bool) -> Any:
@@ -145,13 +172,19 @@ def call(name: str, tensors: dict[str, Any], options: dict[str, Any], alpha: Any
     """The outputs by place. Everything that can be wrong is raised while tracing."""
     operation, places = named(name)
     given = [tensors.get(place) for place in places]
-    for tensor in given:
+    for place, tensor in zip(places, given, strict=True):
         if tensor is not None and not isinstance(tensor, (jax.Array, np.ndarray)):
             raise _refused("op.framework", name, f"Unsupported tensor framework: {type(tensor).__name__}", "JAX' arrays")
+        if tensor is not None and not all(isinstance(extent, int) for extent in tensor.shape):
+            raise _refused("op.extent", f"{name}, {place}", f"shape {tuple(tensor.shape)}", "numbers")
     specs = operation.outputs([None if t is None else _spec(t, name != _ROPE) for t in given], OperationOptions(**options))
     inputs = tuple(i for i, t in enumerate(given) if t is not None)
     outputs = tuple(i for i, spec in enumerate(specs) if spec is not None)
     takes_alpha = isinstance(alpha, jax.Array)
+    if takes_alpha and alpha.size != 1:
+        raise _refused("op.dtype", f"{name}, alpha", "several elements", "one element of fp32")
+    arrays = [given[i] for i in inputs] + ([jnp.asarray(alpha, jnp.float32).reshape(())] if takes_alpha else [])
+    axes = frozenset().union(*map(_axes_of, arrays))
     site = _Site(
         name,
         inputs,
@@ -163,9 +196,17 @@ def call(name: str, tensors: dict[str, Any], options: dict[str, Any], alpha: Any
         w_out_in=options.get("w_out_in", True),
         head_dim=options.get("head_dim", 192),
         takes_alpha=takes_alpha,
+        axes=axes,
     )
     if any(len(shape) > 3 for shape, _ in site.shapes):
         raise _refused("op.option", name, "a quantised output", "one without scales of its own, from JAX")
+    arrays = [_spread(array, axes) for array in arrays]
+    if any(0 in shape for shape, _ in site.shapes):  # XLA's compiler divides by their number of elements
+        nothing = {"amax": -jnp.inf}
+        return {
+            places[i]: _spread(jnp.full(s, nothing.get(places[i], 0), t), axes)
+            for i, (s, t) in zip(outputs, site.shapes, strict=True)
+        }
     # One maximum for each element of a vmap, so that its batch is no batch of ours.
     if name == _ROPE:
         function = _with_tokens(site)
@@ -173,7 +214,6 @@ def call(name: str, tensors: dict[str, Any], options: dict[str, Any], alpha: Any
         function = _one_by_one(site)
     else:
         function = _with_batches(site)
-    arrays = [given[i] for i in inputs] + ([jnp.asarray(alpha, jnp.float32).reshape(())] if takes_alpha else [])
     return {places[i]: result for i, result in zip(outputs, function(*arrays), strict=True)}
 
 
@@ -183,6 +223,8 @@ def run_eagerly(
     """The function of an operation, called with JAX' arrays."""
     if stream is not None:
         raise _refused("op.option", f"{name}, stream", "a stream", "None: XLA has its own")
+    if options.get("major", "n") == "m":
+        raise _refused("op.option", f"{name}, major", "m", "n: JAX' arrays are row-major")
     made = call(name, tensors, options, alpha)
     return TupleDict((key, made.get(key.removesuffix("_tensor"))) for key in keys)
 
@@ -221,6 +263,9 @@ def _differentiable(name: str, outputs: tuple[str, str], backward: Backward) -> 
         scaled = tensors["sfa"] is not None or tensors["sfb"] is not None
         alpha = given["alpha"]
         all_of = {**tensors, "alpha": alpha if isinstance(alpha, jax.Array) else float(alpha)}
+        arrays = {place: t for place, t in all_of.items() if isinstance(t, (jax.Array, np.ndarray))}
+        axes = frozenset().union(*map(_axes_of, arrays.values()))
+        all_of |= {place: _spread(t, axes) for place, t in arrays.items()}
         wanted = ("prob", "alpha") if scaled else ("a", "b", "prob", "alpha")
         chosen = {place: all_of[place] for place in wanted if isinstance(all_of.get(place), (jax.Array, np.ndarray))}
         if scaled:
