@@ -32,6 +32,7 @@ struct Torch {
   PyObject* device = nullptr;                             ///< type
   PyObject* grad_enabled = nullptr;
   PyObject* transform = nullptr;                    ///< None where no transform of functorch's is on
+  PyObject* tracing = nullptr;                      ///< None where no graph of TorchScript's is being recorded
   PyObject *modes = nullptr, *functions = nullptr;  ///< how many modes look at calls
   PyObject* forward = nullptr;                      ///< names of torch.autograd.forward_ad
 };
@@ -54,8 +55,11 @@ bool is_forward() {
   return level == nullptr || !PyLong_Check(level) || PyLong_AsLong(level) >= 0;
 }
 
-/// True where no mode and no transform of torch's looks at calls.
-bool is_plain() { return call(torch.transform).is_none() && is_zero(torch.modes) && is_zero(torch.functions) && !is_forward(); }
+/// True where no mode, no transform and no tracer of torch's looks at calls.
+bool is_plain() {
+  return call(torch.transform).is_none() && call(torch.tracing).is_none() && is_zero(torch.modes) && is_zero(torch.functions) &&
+         !is_forward();
+}
 
 /// A value that can be told again by its address, or by a comparison that is as cheap.
 bool is_constant(PyObject* v) {
@@ -399,7 +403,7 @@ void bind_operation_calls(nb::module_& m) {
       "use_torch",
       [](nb::object tensor, nb::object parameter, nb::object empty, nb::object host_empty, nb::object cuda_empty,
          nb::object current_device, nb::object dtype_of, nb::object device, nb::object grad_enabled, nb::object transform,
-         nb::object modes, nb::object functions, nb::dict forward) {
+         nb::object tracing, nb::object modes, nb::object functions, nb::dict forward) {
         torch = {.parameter = parameter.release().ptr(),
                  .empty = empty.release().ptr(),
                  .host_empty = host_empty.release().ptr(),
@@ -409,6 +413,7 @@ void bind_operation_calls(nb::module_& m) {
                  .device = device.release().ptr(),
                  .grad_enabled = grad_enabled.release().ptr(),
                  .transform = transform.release().ptr(),
+                 .tracing = tracing.release().ptr(),
                  .modes = modes.release().ptr(),
                  .functions = functions.release().ptr(),
                  .forward = forward.release().ptr()};
@@ -416,8 +421,8 @@ void bind_operation_calls(nb::module_& m) {
       },
       nb::kw_only(), nb::arg("tensor"), nb::arg("parameter"), nb::arg("empty"), nb::arg("host_empty").none(),
       nb::arg("cuda_empty").none(), nb::arg("current_device").none(), nb::arg("dtype_of"), nb::arg("device"),
-      nb::arg("grad_enabled"), nb::arg("transform"), nb::arg("modes"), nb::arg("functions"), nb::arg("forward"),
-      "Says what `OperationFunction` asks of torch.");
+      nb::arg("grad_enabled"), nb::arg("transform"), nb::arg("tracing"), nb::arg("modes"), nb::arg("functions"),
+      nb::arg("forward"), "Says what `OperationFunction` asks of torch.");
 }
 
 }  // namespace verglas::python

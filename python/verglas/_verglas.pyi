@@ -1641,6 +1641,7 @@ def use_torch(
     device: object,
     grad_enabled: object,
     transform: object,
+    tracing: object,
     modes: object,
     functions: object,
     forward: dict,

@@ -555,6 +555,21 @@ def test_a_function_goes_pythons_way_where_torch_looks_at_calls():
     assert torch.equal(negative.ab12_tensor, -want.ab12_tensor)
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*is deprecated")
+def test_a_tracer_records_the_operator_and_no_constant():
+    a, b = (
+        torch.from_numpy(np.ascontiguousarray(matrix(shape, np.float32, seed=i)))
+        for i, shape in enumerate([(8, 16, 1), (64, 16, 1)])
+    )
+    function = lambda a, b: a.sum() + ops.gemm_swiglu_forward(a, b, 0.5, c_dtype=torch.float32).c_tensor  # noqa: E731
+    function(a, b)
+    traced = torch.jit.trace(function, (a, b), check_trace=False)
+    assert "verglas::gemm_swiglu" in str(traced.graph)
+    for x in (a, 2 * a, a[:3].contiguous()):
+        torch.testing.assert_close(traced(x, b), function(x, b))
+
+
 def test_an_emptied_cache_has_no_plan_for_the_short_way():
     from verglas import _verglas
 

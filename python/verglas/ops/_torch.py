@@ -70,9 +70,14 @@ def _like(a: Tensor, b: Tensor, dtype: torch.dtype, major: str, halves: int = 1)
     return a.new_empty(0, dtype=dtype).new_empty_strided((m, n, batch), stride)
 
 
+def _makes_amax(name: str, a: Tensor, dtype: torch.dtype, sfa: Tensor | None) -> bool:
+    """Of fp4 operands: of a c in bf16 (SwiGLU), of a d that is not quantised."""
+    is_fp4 = sfa is not None and a.dtype not in _FP8
+    return is_fp4 and (dtype == torch.bfloat16 if name == "gemm_swiglu" else dtype not in _FP8)
+
+
 def _amax_like(a: Tensor, d_dtype: torch.dtype, sfa: Tensor | None) -> Tensor:
-    is_made = sfa is not None and a.dtype not in _FP8 and d_dtype not in _FP8
-    return a.new_empty(1 if is_made else 0, dtype=torch.float32)
+    return a.new_empty(1 if _makes_amax("gemm_srelu", a, d_dtype, sfa) else 0, dtype=torch.float32)
 
 
 def _scales_like(a: Tensor, b: Tensor, d_dtype: torch.dtype, sfa: Tensor | None, block: int, halves: int = 1) -> Tensor:
@@ -128,8 +133,7 @@ def gemm_swiglu(
 
 @gemm_swiglu.register_fake
 def _(a, b, alpha, ab12_dtype, c_dtype, major="n", stream=None, sfa=None, sfb=None, norm_const=None, sf_vec_size=0):
-    is_made = sfa is not None and a.dtype not in _FP8 and c_dtype == torch.bfloat16
-    amax = a.new_empty((1, 1, 1) if is_made else (0,), dtype=torch.float32)
+    amax = a.new_empty((1, 1, 1) if _makes_amax("gemm_swiglu", a, c_dtype, sfa) else (0,), dtype=torch.float32)
     scales = _scales_like(a, b, c_dtype, sfa, sf_vec_size, halves=2)
     return _like(a, b, ab12_dtype, major), _like(a, b, c_dtype, major, halves=2), amax, scales
 
@@ -377,6 +381,7 @@ if _can_be_plain:
         device=torch.device,
         grad_enabled=torch.is_grad_enabled,
         transform=_functorch.peek_interpreter_stack,
+        tracing=torch._C._get_tracing_state,
         modes=torch._C._len_torch_dispatch_stack,
         functions=torch._C._len_torch_function_stack,
         forward=vars(forward_ad),
@@ -384,12 +389,13 @@ if _can_be_plain:
 
 
 def _are_plain(tensors: list[Tensor]) -> bool:
-    """True where no subclass, no mode and no transform of torch's looks at calls with these tensors, and all have memory."""
+    """True where no subclass, mode, transform or tracer of torch's looks at calls with these tensors, and all have memory."""
     return (
         _can_be_plain
         and all(type(t) in (Tensor, Parameter) and not t.is_meta for t in tensors)
         and forward_ad._current_level < 0
         and _functorch.peek_interpreter_stack() is None
+        and torch._C._get_tracing_state() is None
         and torch._C._len_torch_dispatch_stack() == 0
         and torch._C._len_torch_function_stack() == 0
     )
@@ -437,11 +443,11 @@ def run(
     arguments |= {option: _dtype(options.get(option), default) for option, default in types.items()}
     arguments |= {option: chosen[option] for option in others if option in chosen}
     made = dict(zip(outputs, _call(name, {**arguments, "stream": stream}), strict=True))
-    if "amax" in made:
-        made["amax"] = made["amax"] if made["amax"].numel() else None
-    for scales, data in (("sfd", "d"), ("sfc", "c")):
-        if scales in made:
-            is_nvfp4 = tensors["sfa"] is not None and tensors["sfa"].dtype == torch.float8_e4m3fn
-            kind = torch.float8_e4m3fn if is_nvfp4 else torch.float8_e8m0fnu
-            made[scales] = made[scales].view(kind) if made[data].dtype in _FP8 else None
+    if "alpha" in others:  # its further outputs are not always made
+        data, scales = ("c", "sfc") if name == "gemm_swiglu" else ("d", "sfd")
+        sfa, dtype = tensors["sfa"], arguments[f"{data}_dtype"]
+        if not _makes_amax(name, tensors["a"], dtype, sfa):
+            made["amax"] = None
+        kind = torch.float8_e4m3fn if sfa is not None and sfa.dtype == torch.float8_e4m3fn else torch.float8_e8m0fnu
+        made[scales] = made[scales].view(kind) if dtype in _FP8 else None
     return TupleDict([(key, made.get(key.removesuffix("_tensor"))) for key in keys])
