@@ -1,5 +1,7 @@
 #pragma once
 #include <CLI/CLI.hpp>
+#include <charconv>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -21,6 +23,17 @@ void add_cache(CLI::App& app, int& code);
 void add_compile(CLI::App& app, int& code);
 void add_tune(CLI::App& app, int& code);
 void add_bench(CLI::App& app, int& code);
+
+/// Of an option's value: digits of a number that an std::int64_t holds. Others would be wrapped on their way.
+inline CLI::Validator whole_number() {
+  return {[](const std::string& text) {
+            std::int64_t value = 0;
+            const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+            const bool is_one = error == std::errc() && end == text.data() + text.size() && value >= 0;
+            return is_one ? std::string() : "'" + text + "' is no whole number from 0 to 9223372036854775807";
+          },
+          ""};
+}
 
 Graph load_graph(const std::string& path);
 /// Indented text; bytes that are no UTF-8 become question marks in a box.

@@ -187,7 +187,7 @@ void add_explain(CLI::App& app, int& code) {
   CLI::App* c = app.add_subcommand(
       "explain", "Says what a graph file becomes: chain, plans, who declined and why, checks, bytes and operations");
   c->add_option("graph", o->graph, "Graph file, docs/graph-file.md, or a plan file of `verglas compile`")->required();
-  c->add_option("--plan", o->plan, "The plan whose checks are shown")->check(CLI::NonNegativeNumber)->capture_default_str();
+  c->add_option("--plan", o->plan, "The plan whose checks are shown")->check(whole_number())->capture_default_str();
   CLI::Option* device = c->add_option("--device", o->device, kDeviceHelp)->capture_default_str();
   c->add_flag("--json", o->json, "Prints the report as JSON");
   c->add_option("--svg", o->svg, "Draws the graph into this file, by Graphviz");

@@ -332,7 +332,8 @@ void add_run(CLI::App& app, int& code) {
   c->add_option("graph", o->graph, "Graph file, docs/graph-file.md, or a plan file of `verglas compile`")->required();
   c->add_option("-i,--input", o->inputs, "NAME=FILE.npy: an input, by name or uid")->allow_extra_args(false);
   c->add_option("-o,--output", o->outputs, "NAME=FILE.npy: where an output is written")->allow_extra_args(false);
-  CLI::Option* random = c->add_option("--random", o->seed, "Seed of the numbers that fill the inputs not given");
+  CLI::Option* random =
+      c->add_option("--random", o->seed, "Seed of the numbers that fill the inputs not given")->check(whole_number());
   c->add_option("--values", o->values, "integers: from -4 to 4, so that sums are exact; normal: mean 0, deviation 1")
       ->check(CLI::IsMember({"integers", "normal"}))
       ->needs(random)
@@ -340,7 +341,7 @@ void add_run(CLI::App& app, int& code) {
   CLI::Option* device = c->add_option("--device", o->device, kDeviceHelp)->capture_default_str();
   CLI::Option* engine = c->add_option("--engine", o->engine, "Takes the best plan of this engine");
   c->add_option("--plan", o->plan, "Takes the plan with this number, as `verglas explain` lists them")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_number())
       ->excludes(engine);
   c->add_flag("--check", o->check, "Compares the outputs with an evaluation in double precision; exit code 1 if any is wrong");
   c->add_option("--repeat", o->repeat, "Runs so many times more, and reports times")->check(CLI::Range(1, 1000000));
