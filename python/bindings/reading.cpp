@@ -129,13 +129,15 @@ void count_elements(TensorView& v, int preferred) noexcept {
   for (int i = 0; i < v.rank; ++i)
     if (v.stride[at(i)] == 1 && v.extent[at(i)] != 1) packed = i;
   if (packed < 0) packed = preferred;
+  const bool is_axis = packed >= 0 && packed < v.rank;
+  const bool is_apart = is_axis && v.extent[at(packed)] > 1 && v.stride[at(packed)] != 1;  // bytes with others between them
   v.dtype = DataType::fp4_e2m1;
   for (int i = 0; i < v.rank; ++i) {
     std::int64_t& step = i == packed ? v.extent[at(i)] : v.stride[at(i)];
     // What does not fit stays too large for the checks of the call.
     if (__builtin_mul_overflow(step, std::int64_t{2}, &step)) step = std::numeric_limits<std::int64_t>::max() / 2;
   }
-  if (packed >= 0 && packed < v.rank) v.stride[at(packed)] = 1;
+  if (is_axis && !is_apart) v.stride[at(packed)] = 1;
 }
 
 }  // namespace verglas::python

@@ -253,6 +253,27 @@ def test_plain_scales_have_one_for_each_block_and_the_type_of_the_description():
             graph.execute({**good, SA: bad, C: out})
 
 
+def test_fp4_in_bytes_that_lie_apart_is_refused():
+    rng = np.random.default_rng(0)
+    graph = verglas.Graph(io_data_type=data_type.FLOAT)
+    A = graph.tensor(name="A", dim=[4, 64], stride=[64, 1], data_type=data_type.FP4_E2M1)
+    B = graph.tensor(name="B", dim=[64, 8], stride=[1, 64], data_type=data_type.FP4_E2M1)
+    SA = graph.tensor(name="SA", dim=[4, 2], stride=[2, 1], data_type=data_type.FP8_E8M0)
+    SB = graph.tensor(name="SB", dim=[2, 8], stride=[1, 2], data_type=data_type.FP8_E8M0)
+    C = graph.matmul(graph.block_scale_dequantize(A, SA, [1, 32]), graph.block_scale_dequantize(B, SB, [32, 1])).set_output(True)
+    graph.build()
+    a, b = (rng.integers(0, 256, (rows, 64)).astype(np.uint8) for rows in (4, 8))
+    sa, sb, c = np.full((4, 2), 127, np.uint8), np.full((2, 8), 127, np.uint8), np.full((4, 8), 7, np.float32)
+    dense_a, dense_b = a[:, :32], b[:, :32].T
+    graph.execute({A: dense_a, B: dense_b, SA: sa, SB: sb, C: c})
+    np.testing.assert_array_equal(c, scale_layout.unpack_fp4(dense_a) @ scale_layout.unpack_fp4(b[:, :32]).T)
+    c[:] = 7
+    for pack in ({A: a[:, ::2], B: dense_b}, {A: dense_a, B: b[:, ::2].T}):
+        with pytest.raises(verglas.InvalidCallError, match=r"call\.(packed|extent)"):
+            graph.execute({**pack, SA: sa, SB: sb, C: c})
+    assert (c == 7).all()
+
+
 def test_scale_layout_of_batches():
     scales = np.arange(3 * 130 * 5, dtype=np.int64).reshape(3, 130, 5) % 251
     blob = scale_layout.interleave(scales.astype(np.uint8))
