@@ -51,7 +51,7 @@ class SquaredReluMlp(nn.Module):
 
 def _operands(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """Rows and weights of the product, in autocast's type where a linear layer would take it."""
-    if torch.is_autocast_enabled(x.device.type):
+    if x.device.type in ("cpu", "cuda") and torch.is_autocast_enabled(x.device.type):
         dtype = torch.get_autocast_dtype(x.device.type)
         x, weight = x.to(dtype), weight.to(dtype)
     return x.reshape(-1, x.shape[-1]).contiguous().unsqueeze(-1), weight.unsqueeze(-1)

@@ -414,6 +414,7 @@ def test_what_a_swapped_block_keeps(gate):
     torch.testing.assert_close(pickle.loads(pickle.dumps(copy.deepcopy(model)))(torch.ones(3, 16)), want)
     for shape in ((16,), (0, 16), (2, 0, 16), (2, 3, 4, 16)):
         assert model(torch.ones(shape)).shape == shape
+    assert copy.deepcopy(model).to("meta")(torch.ones(3, 16, device="meta")).device.type == "meta"
 
 
 def test_a_block_with_transposed_weights_is_swapped():
