@@ -62,7 +62,7 @@ class GemmSwiglu final : public Definition {
       d.store_quantised(g.mul(c, d.scalar(kNormConst)), kC, kSfc);
     else
       d.store(c, kC, Cut::full);
-    if (p.layout[kAmax].dtype != not_set) d.store_amax(c, kAmax);
+    if (p.has(kAmax)) d.store_amax(c, kAmax);
   }
 
  private:

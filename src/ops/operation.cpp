@@ -19,11 +19,13 @@ constexpr std::array<std::pair<std::string_view, Maker>, 5> kOperations = {{{"ge
                                                                             {"gemm_dsrelu", gemm_dsrelu},
                                                                             {"gemm_proj_rope_mxfp8", gemm_proj_rope_mxfp8}}};
 
-/// Outputs that a call has to bring along.
+/// Outputs that a call has to bring along: scales too, where there are quantised data.
 void require_outputs(const Problem& p) {
   const auto infos = p.definition.tensors();
-  for (std::size_t i = 0; i < infos.size(); ++i)
-    if (infos[i].is_output && !infos[i].is_optional) p.require({static_cast<int>(i)});
+  for (std::size_t i = 0; i < infos.size(); ++i) {
+    const bool is_scales = p.layout[i].dtype != DataType::not_set && p.layout[i].rank == 6;
+    if (infos[i].is_output && (!infos[i].is_optional || is_scales)) p.require({static_cast<int>(i)});
+  }
 }
 
 std::shared_ptr<const Built> build(const Problem& p, const Key& key) {

@@ -253,6 +253,32 @@ def test_refusals():
     f(fp4, fp4, sf4, sf4, sf_vec_size=16)
 
 
+@pytest.mark.parametrize("scaled", [False, True], ids=["bf16", "e4m3"])
+@pytest.mark.parametrize("name", ["swiglu", "srelu", "dsrelu"])
+def test_which_outputs_of_a_class_may_be_left_out(name, scaled):
+    """An amax may, whatever the types; scales of what is quantised may not, and that is known before anything is compiled."""
+    form = FORMATS[0] if scaled else FORMATS[2]
+    (a, sfa, x), (b, sfb, y) = operand(8, 64, 1, form, 1), operand(64, 64, 1, form, 2)
+    cls = {"swiglu": ops.GemmSwiglu, "srelu": ops.GemmSrelu, "dsrelu": ops.GemmDsrelu}[name]
+    full, kind = np.zeros((8, 64, 1), np.float32), E4M3 if scaled else BF16
+    last = np.zeros((8, 32 if name == "swiglu" else 64, 1), kind)
+    tensors = [a, b, full, last] + ([np.zeros((8, 1, 1), np.float32)] if name == "dsrelu" else [])
+    scales = {"sfa": sfa, "sfb": sfb} | ({"norm_const": np.ones(1, np.float32)} if scaled else {})
+    op = cls(*tensors, **{f"sample_{key}": value for key, value in scales.items()}, sf_vec_size=32)
+    if scaled:
+        for call in (op.check_support, op.compile):
+            with pytest.raises(ValueError, match=r"op\.missing.*sf[cd]: got no tensor"):
+                call()
+        return
+    op(*tensors, **{f"{key}_tensor": value for key, value in scales.items()})
+    c = oracle.product(x, y)
+    if name == "srelu":
+        same(last, np.maximum(c, 0) ** 2, BF16)
+    elif name == "swiglu":
+        same(full, c, np.float32)
+        assert last.any()
+
+
 def test_classes_and_two_formats_do_not_share_a_plan():
     for form in FORMATS:
         a, sfa, wide_a = operand(8, 64, 2, form, 1)
