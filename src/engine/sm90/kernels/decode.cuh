@@ -1,4 +1,5 @@
 #pragma once
+#include "either.cuh"
 #include "load.cuh"
 #include "scales.cuh"
 
@@ -440,13 +441,7 @@ struct NoDecoders {
   VG_DEVICE void decode(uint32, int, int, int) const {}
 };
 template <bool DECODED, class C, class Way, int LINES, int MATRICES, class Held = void>
-struct DecodersOf {
-  using Type = NoDecoders<Way>;
-};
-template <class C, class Way, int LINES, int MATRICES, class Held>
-struct DecodersOf<true, C, Way, LINES, MATRICES, Held> {
-  using Type = Decoders<C, Way, LINES, MATRICES, Held>;
-};
+using DecodersOf = Either<DECODED, Decoders<C, Way, LINES, MATRICES, Held>, NoDecoders<Way>>;
 /// The order of K of a B: that of an A in registers.
 template <bool HELD, class Way>
 struct HeldOf {

@@ -1,4 +1,5 @@
 #pragma once
+#include "either.cuh"
 #include "epilogue.cuh"
 #include "few_rows.cuh"
 #include "mainloop.cuh"
@@ -74,7 +75,7 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
   Epilogue epilogue(p, arguments);
   constexpr Drains DRAINS = C::ROTATES ? Drains::rotated : C::RUN_BYTES > 0 ? Drains::runs : Drains::whole;
   typename DrainOf<C, Epilogue, DRAINS>::Type drain(p, smem, consumer);
-  typename SplitOf<C, (C::SPLIT > 1)>::Type split(smem, consumer);
+  Either<(C::SPLIT > 1), Split<C>, Whole> split(smem, consumer);
   if (C::PROGRAMMATIC) wait_for_previous_kernel();
   Tiles<C> tiles(p, memory);
   if constexpr (C::ZERO_FILL) tiles.fill_unowned();

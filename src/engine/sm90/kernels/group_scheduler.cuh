@@ -1,4 +1,5 @@
 #pragma once
+#include "either.cuh"
 #include "layout.cuh"
 #include "position.cuh"
 #include "tile_scheduler.cuh"
@@ -307,15 +308,7 @@ class WholeTiles {
   const Parameters& p_;
 };
 
-template <class C, bool GROUPED>
-struct TilesOf {
-  using Type = WholeTiles<C>;
-};
 template <class C>
-struct TilesOf<C, true> {
-  using Type = GroupTiles<C>;
-};
-template <class C>
-using Tiles = typename TilesOf<C, (C::GROUPS > 0)>::Type;
+using Tiles = Either<(C::GROUPS > 0), GroupTiles<C>, WholeTiles<C>>;
 
 }  // namespace vg

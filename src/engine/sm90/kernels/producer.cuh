@@ -1,5 +1,6 @@
 #pragma once
 #include "decode.cuh"
+#include "either.cuh"
 #include "load.cuh"
 #include "position.cuh"
 #include "shift.cuh"
@@ -81,14 +82,6 @@ class ScaleLoader {
 };
 /// Of products without.
 struct NoScales {};
-template <class C, bool SCALED>
-struct ScaleLoaderOf {
-  using Type = NoScales;
-};
-template <class C>
-struct ScaleLoaderOf<C, true> {
-  using Type = ScaleLoader<C>;
-};
 
 template <bool COPIED, class C, class Prologue, int LINES, bool K_MAJOR, bool TURNED, int PIECE, int BUDGET, bool LISTED>
 struct LoaderOf {
@@ -105,14 +98,6 @@ struct LoaderOf<true, C, Prologue, LINES, K_MAJOR, TURNED, PIECE, BUDGET, LISTED
 
 /// Of an A that consumers hold, where those who decode B also ask for it.
 struct NoBearer {};
-template <bool BEARS, class C, class Way>
-struct BearerOf {
-  using Type = NoBearer;
-};
-template <class C, class Way>
-struct BearerOf<true, C, Way> {
-  using Type = Decoder<Way, C::BLOCK_M, C::DECODERS, void, true>;
-};
 
 /// The producer warpgroup: fills stages in the order in which consumers read them. With maps alone one lane comes here; with a
 /// copied operand or scales all 128 threads do. Where they decode or shift, DECODERS warpgroups take k-blocks in turn.
@@ -137,13 +122,12 @@ VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint8* m
                                      C::B_PIECE, BUDGET, false>::Type b_loader[C::B_COUNT];
   const uint32 slots = smem + L::DECODING + which * (L::A_DECODING + L::B_DECODING);
   int turn = which;  // k-blocks of the tile in hand before the first that is ours
-  typename DecodersOf<C::A_DECODED != 0 && !C::HELD, C, PrologueA, L::A_LINES, C::A_COUNT>::Type a_decoders(slots, prologues.a,
-                                                                                                            p.a_view);
-  typename DecodersOf<C::B_DECODED != 0, C, PrologueB, L::B_LINES, C::B_COUNT, typename HeldOf<C::HELD, PrologueA>::Type>::Type
-      b_decoders(slots + L::A_DECODING, prologues.b, p.b_view);
-  [[maybe_unused]] typename BearerOf<C::HELD, C, PrologueA>::Type bearer;
+  DecodersOf<C::A_DECODED != 0 && !C::HELD, C, PrologueA, L::A_LINES, C::A_COUNT> a_decoders(slots, prologues.a, p.a_view);
+  DecodersOf<C::B_DECODED != 0, C, PrologueB, L::B_LINES, C::B_COUNT, typename HeldOf<C::HELD, PrologueA>::Type> b_decoders(
+      slots + L::A_DECODING, prologues.b, p.b_view);
+  [[maybe_unused]] Either<C::HELD, Decoder<PrologueA, C::BLOCK_M, C::DECODERS, void, true>, NoBearer> bearer;
   if constexpr (C::HELD) bearer.open(smem, p.a_view[0], prologues.a.scales(0));
-  [[maybe_unused]] typename ScaleLoaderOf<C, C::SCALED>::Type scales;
+  [[maybe_unused]] Either<C::SCALED, ScaleLoader<C>, NoScales> scales;
   Turns<C> turns(p, tiles, memory, smem);
   for (uint32 t = turns.first(); t < count; t = turns.after(t)) {
     const Tile tile = turns.find(t);

@@ -94,13 +94,4 @@ struct Whole {
   VG_DEVICE void finish() {}
 };
 
-template <class C, bool SPLIT>
-struct SplitOf {
-  using Type = Whole;
-};
-template <class C>
-struct SplitOf<C, true> {
-  using Type = Split<C>;
-};
-
 }  // namespace vg
