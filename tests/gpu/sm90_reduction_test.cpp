@@ -126,8 +126,13 @@ struct OnDevice {
 class Sm90ReductionsOnGpu : public support::GpuTest {};
 
 TEST_F(Sm90ReductionsOnGpu, AreExactOnEveryTileAndShape) {
-  for (const auto& [m, n, k] :
-       {std::array<std::int64_t, 3>{1, 1, 8}, {64, 64, 64}, {200, 333, 72}, {129, 520, 40}, {700, 900, 64}}) {
+  for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{1, 1, 8},
+                                {64, 64, 64},
+                                {200, 333, 72},
+                                {129, 520, 40},
+                                {700, 900, 64},
+                                {70, 2500, 24},
+                                {2500, 70, 24}}) {
     const Numbers x(m, n, k, static_cast<std::uint64_t>(m));
     const PlanList plans = graph_of(x).plans({.device = kGpu, .deselect_engines = {"cpu", "cublaslt"}});
     ASSERT_GT(plans.size(), 0U) << plans.unsupported_text();
@@ -175,6 +180,47 @@ TEST_F(Sm90ReductionsOnGpu, AreExactWithoutADenseOutput) {
       ASSERT_EQ(driver_->cuCtxSynchronize(), cuda::CUDA_SUCCESS);
       d.expect_right(x, plan.name(), false);
     }
+  }
+}
+
+// What lies in memory where a partial result is not yet there is a NaN of which no other NaN may be taken.
+TEST_F(Sm90ReductionsOnGpu, NansArriveAsNumbersDo) {
+  Numbers x(300, 400, 64, 7);
+  constexpr std::size_t kRow = 150;
+  x.a[kRow * 64 + 5] = 0xFFFF;
+  const CompiledPlan plan = graph_of(x).compile({.device = kGpu, .deselect_engines = {"cpu", "cublaslt"}});
+  OnDevice d(*driver_, x);
+  for (int run = 0; run < 3; ++run) plan.run(d.views);
+  ASSERT_EQ(driver_->cuCtxSynchronize(), cuda::CUDA_SUCCESS);
+  const auto rows = d.output(3), columns = d.output(4);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    double sum = 0;
+    for (std::size_t j = 0; j < columns.size(); ++j) sum += x.c[i * columns.size() + j];
+    if (i == kRow)
+      EXPECT_TRUE(std::isnan(rows[i]));
+    else
+      ASSERT_EQ(rows[i], sum) << "row " << i;
+  }
+  for (const float v : columns) ASSERT_TRUE(std::isnan(v));
+  EXPECT_TRUE(std::isnan(d.output(5)[0]));
+  EXPECT_TRUE(std::isnan(d.output(6)[0]));
+}
+
+// Calls whose partial results lie elsewhere in the same memory, in turn.
+TEST_F(Sm90ReductionsOnGpu, LeaveNothingBehindForOtherExtents) {
+  std::deque<Numbers> numbers;
+  std::deque<OnDevice> calls;
+  for (const auto& [m, n] : {std::array<std::int64_t, 2>{700, 900}, {200, 333}, {65, 900}, {700, 40}}) {
+    numbers.emplace_back(m, n, 64, static_cast<std::uint64_t>(m + n));
+    calls.emplace_back(*driver_, numbers.back());
+  }
+  const PlanList plans = graph_of(numbers[0]).plans({.device = kGpu, .deselect_engines = {"cpu", "cublaslt"}});
+  for (std::size_t i = 0; i < plans.size(); i += 3) {
+    const CompiledPlan plan = plans.compile(i);
+    for (int round = 0; round < 3; ++round)
+      for (OnDevice& d : calls) plan.run(d.views);
+    ASSERT_EQ(driver_->cuCtxSynchronize(), cuda::CUDA_SUCCESS);
+    for (std::size_t c = 0; c < calls.size(); ++c) calls[c].expect_right(numbers[c], plan.name());
   }
 }
 

@@ -153,6 +153,14 @@ std::vector<NamedChain> chains() {
          c.set_output(true);
          reduce(g, c, ReductionMode::norm2, {1, 1});
        }},
+      {"gradient_of_squared_relu", 6,
+       [](Graph& g, Tensor, Tensor c) {
+         const auto fp32 = [](Tensor t) { return t.set_data_type(DataType::fp32); };
+         const Tensor of_output = aux(g, {kN, kN}), r = fp32(g.relu(fp32(g.mul(c, aux(g, {1, 1}, DataType::fp32)))));
+         const Tensor weighted = fp32(g.mul(of_output, aux(g, {kN, 1}, DataType::fp32)));
+         g.mul(fp32(g.mul(g.scalar(2.0), r)), weighted).set_output(true);
+         reduce(g, fp32(g.mul(fp32(g.mul(r, r)), of_output)), ReductionMode::add, {kN, 1});
+       }},
       {"quantised_rows", 4,
        [](Graph& g, Tensor, Tensor c) {
          Tensor h = g.relu(g.add(c, aux(g, {kN})));

@@ -34,7 +34,7 @@ void write_addresses(const EpiloguePlan& plan, const FusionChain& chain, const r
     to += 32;
   }
   for (std::size_t j = 0; j < plan.reductions.size(); ++j) {
-    const std::array where{scratch.partials + need.reduction[j].partials, scratch.counters + need.reduction[j].counters,
+    const std::array where{scratch.zeroed + need.reduction[j].partials, scratch.zeroed + need.reduction[j].counters,
                            reinterpret_cast<std::uint64_t>(binding.role[plan.reductions[j].role].data)};
     std::memcpy(to, &where, sizeof where);
     to += 56;
@@ -59,7 +59,7 @@ void write_arguments(const EpiloguePlan& plan, const FusionChain& chain, const r
   for (std::size_t j = 0; j < plan.reductions.size(); ++j) {
     const chain::Reduction& r = plan.reductions[j];
     const recipe::RoleView& v = binding.role[r.role];
-    put(std::array{scratch.partials + need.reduction[j].partials, scratch.counters + need.reduction[j].counters,
+    put(std::array{scratch.zeroed + need.reduction[j].partials, scratch.zeroed + need.reduction[j].counters,
                    reinterpret_cast<std::uint64_t>(v.data), stride(v, 0), stride(v, 1), stride(v, 2)});
     double count = 1;
     for (int axis = 0; axis < 3; ++axis)

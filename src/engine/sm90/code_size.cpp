@@ -39,6 +39,7 @@ double code_of(PointwiseMode mode) {
     case swish:
     case sigmoid:
     case softplus_bwd: return 5.5;
+    case mul: return 1.25;
     default: return 2;
   }
 }

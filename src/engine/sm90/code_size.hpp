@@ -10,7 +10,8 @@ int instructions_of(const chain::FusionChain& chain, const KernelConfig& config)
 
 /// More than these take above a second.
 inline constexpr int kMostInstructions = 4800;
-/// The same for tiles of more than 128 accumulators a thread, which take longer.
-inline constexpr int kMostBesideReduction = 3500;
+/// The same beside a reduction for tiles of more than 128 accumulators a thread, which take longer; not as long where rows are
+/// reduced and an operand of D's size arrives where D will lie: three quarters of the time for an instruction.
+inline constexpr int kMostBesideReduction = 3500, kMostBesideTile = 4500;
 
 }  // namespace verglas::sm90

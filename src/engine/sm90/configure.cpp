@@ -276,7 +276,8 @@ std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) 
       if (results_of(k) > (k.further_outputs > 0 ? 128 : 176) && k.d_along_m && bytes_of(k.output) == 4) continue;
       // Nor for several reductions, or outputs that threads store; and an operand of D's size that they read takes long to
       // compile.
-      const int most_beside = kMostBesideReduction + (bytes_of(k.output) == 4 ? 4 * results_of(k) : 0);
+      const int most_beside = (k.loads_tile && k.column_reductions == 0 ? kMostBesideTile : kMostBesideReduction) +
+                              (bytes_of(k.output) == 4 ? 4 * results_of(k) : 0);
       const bool reduces_much = c.reductions.size() > 1 || (!c.reductions.empty() && instructions_of(c, k) > most_beside);
       // Half of 32 bytes is less than a box has.
       const auto shrinks = [&](const StagedRole& r) { return r.shrink > 1; };

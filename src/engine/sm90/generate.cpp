@@ -281,38 +281,49 @@ class Generator {
       } else {
         ending_.fold += fmt::format("    {}::fold_warp({}, {});\n", reducer, all, words);
       }
-      ending.partials +=
-          fmt::format("      *{0}::partial({1}, {0}::group(p, piece)) = {0}::folded({2});\n", reducer, argument, words);
+      ending.partials += fmt::format("      {}::store_folded({}, p, piece, {});\n", reducer, argument, words);
     } else {
       const std::string rows = fmt::format("piece.scratch + {} * 16 * Config::BLOCK_N", columns_++);
       state_ += fmt::format("  float columns{}[4 * FOLDED];\n", j);
-      begin_chunk_ += fmt::format("    for (float& x : columns{}) x = {}::identity();\n", j, mode);
+      begin_chunk_ += fmt::format("    if constexpr (!BEHIND)\n      for (float& x : columns{}) x = {}::identity();\n", j, mode);
       const std::string fold = fmt::format("fold_columns<{}, Config::BLOCK_N, {{}}>({}, columns{}, {{}});", mode, rows, j);
-      line(fmt::format("absorb_columns<{}>(columns{}, {}, at);", mode, j, value));
+      const auto behind = [&](std::string_view block, std::string_view unit) {
+        return fmt::format(
+            "if constexpr (BEHIND) fold_behind<{}, Config::BLOCK_N, WHOLE>({}, columns{}, {}, {}, Layout<Config>::M_BLOCKS);",
+            mode, rows, j, block, unit);
+      };
+      line(
+          fmt::format("absorb_columns<{}, WHOLE>(columns{}, {}, at, 4 * (BEHIND ? at.unit % FOLDED : FOLDED == 1 ? 0 : "
+                      "at.place.col / 16));",
+                      mode, j, value));
       line("if constexpr (FOLDED == 1) " + fmt::format(fmt::runtime(fold), 1, "at.block, at.unit"));
-      end_chunk_ += "    if constexpr (FOLDED > 1) " + fmt::format(fmt::runtime(fold), "UNITS", "block, unit") + "\n";
+      line(behind("at.block", "at.unit"));
+      pass_ += fmt::format("    if constexpr (BEHIND) pass_columns<{}, WHOLE>(columns{}, block, unit);\n    {}\n", mode, j,
+                           behind("block", "unit"));
+      end_chunk_ += "    if constexpr (FOLDED > 1 && !BEHIND) " + fmt::format(fmt::runtime(fold), "UNITS", "block, unit") + "\n";
       ending_.columns += fmt::format("    {}::store_columns({}, p, piece, {});\n", reducer, argument, rows);
     }
-    ending.arrive += fmt::format(
-        "      const bool last{0} = {1}::arrive({2}, p, piece);\n      store_float({3} + 16, last{0} ? 1.0f : 0.0f);\n"
-        "      any = any || last{0};\n",
-        j, reducer, argument, words);
+    state_ += fmt::format("  uint32 before{};\n", j);
+    ending.arrive += fmt::format("    before{} = {}::arrive({}, p, piece, {});\n", j, reducer, argument, words);
+    ending.tell += fmt::format("      {}::tell(before{}, {});\n", reducer, j, words);
     ending.finish +=
         fmt::format("    if (load_float({} + 16) != 0.0f) {}::finish({}, p, piece, {});\n", words, reducer, argument, words);
     clear_ += fmt::format("    {}::clear({}, p, t);\n", reducer, argument);
   }
 
-  /// What follows the last unit of a piece, or of all pieces: partial results to memory, and the result by who comes last.
+  /// By which one thread of the piece does something.
+  static std::string by_one(const std::string& text) {
+    return text.empty() ? text : "    if (threadIdx.x % 128 == 0) {\n" + text + "    }\n";
+  }
+  /// What follows the last unit of a piece, or of all pieces: partial results to memory, and the result by who came last. Before
+  /// that the piece arrives.
   struct Ending {
-    std::string fold, columns, partials, arrive, finish;
+    std::string fold, columns, partials, arrive, tell, finish;
     std::string text() const {
       if (arrive.empty()) return {};
-      return fmt::format(
-          "{}    consumer_sync(piece.consumer);\n{}    consumer_sync(piece.consumer);\n    if (threadIdx.x % 128 == 0) {{\n{}"
-          "      fence_gpu();\n      bool any = false;\n{}      if (any) fence_gpu();  // others have nothing to acquire\n    "
-          "}}\n"
-          "    consumer_sync(piece.consumer);\n{}",
-          fold, columns, partials, arrive, finish);
+      // Warps that multiply out of step would read a matrix once each.
+      const std::string sync = "    consumer_sync(piece.consumer);\n", stores = columns + by_one(partials);
+      return by_one(tell) + fold + sync + stores + (stores.empty() ? stores : sync) + finish;
     }
   };
 
@@ -325,7 +336,9 @@ class Generator {
     plan_.text.arguments = "struct EpilogueArguments {" + members + " };";
     const std::string words = fmt::format("    const uint32 words = piece.scratch + {} * 16 * Config::BLOCK_N;\n", columns_);
     const auto with_words = [&words](const std::string& text) { return text.empty() ? text : words + text; };
-    const std::string start = with_words(start_), end = with_words(keep_ + ending_.text()), finish = with_words(last_.text());
+    const std::string start = with_words(start_), end = with_words(keep_ + ending_.text()),
+                      finish = with_words(last_.arrive + last_.text());
+    begin_ = with_words(ending_.arrive) + begin_;
     if (!plan_.maps.empty())
       copies =
           "  VG_DEVICE const TensorMap* map(int which, int width) const {\n"
@@ -342,7 +355,16 @@ class Generator {
           "  VG_DEVICE void store_runs(bool leader, uint32 slot, int batch, int row, int pair) const {{\n{}  }}\n", store_runs_);
     plan_.text.body = fmt::format(
         "struct Epilogue {{\n  static constexpr int WORDS = 4 * (Config::COLUMN_REDUCTIONS * 4 * Config::BLOCK_N + 8 * "
-        "Config::REDUCTIONS);\n  static constexpr int FOLDED = Config::GEMMS * Layout<Config>::M_BLOCKS * Config::BLOCK_N > 256 "
+        "Config::REDUCTIONS);\n"
+        "  // Of one reduction of columns behind a plain drain: all of two row blocks are folded at once, or where registers are "
+        "few\n"
+        "  // two units, so that lanes wait less for each other.\n"
+        "  static constexpr bool PLAIN = Config::RUN_BYTES == 0 && Config::QUANTISED_COLUMNS == 0 && Config::GEMMS == 1 && "
+        "Config::COLUMN_REDUCTIONS == 1;\n"
+        "  static constexpr bool WHOLE = PLAIN && Layout<Config>::M_BLOCKS == 2 && Config::BLOCK_N <= 128;\n"
+        "  static constexpr bool BEHIND = WHOLE || (PLAIN && Layout<Config>::M_BLOCKS * Config::BLOCK_N > 256);\n"
+        "  static constexpr int FOLDED = WHOLE ? Config::BLOCK_N / 16 : BEHIND ? 2 : Config::GEMMS * Layout<Config>::M_BLOCKS * "
+        "Config::BLOCK_N > 256 "
         "? 1 : 8 / "
         "Config::Output::BYTES;\n  const Parameters& p;\n  const EpilogueArguments& a;\n  "
         "TilePiece piece;\n{}"
@@ -353,6 +375,7 @@ class Generator {
         "  VG_DEVICE void begin_rows() {{\n{}  }}\n"
         "  VG_DEVICE void {} {{\n{}  }}\n"
         "  VG_DEVICE void begin_chunk() {{\n{}  }}\n"
+        "  VG_DEVICE void pass(int block, int unit) {{\n{}  }}\n"
         "  template <int UNITS>\n  VG_DEVICE void end_chunk(int block, int unit) {{\n{}  }}\n"
         "  VG_DEVICE void end_rows(int block) {{\n{}  }}\n"
         "  VG_DEVICE void end() {{\n{}  }}\n"
@@ -362,7 +385,7 @@ class Generator {
         state_, load_ahead_, begin_, begin_rows_,
         has_rope(c_) ? "chunk(uint32 chunk, int batch, int row, int col) const"
                      : fmt::format("unit(float (&r)[{}][8], const Position& at)", c_.gemms.size()),
-        body_, begin_chunk_, end_chunk_, end_rows_, end, start, finish, clear_, copies);
+        body_, begin_chunk_, pass_, end_chunk_, end_rows_, end, start, finish, clear_, copies);
   }
 
   void step(const chain::Step& s) {
@@ -394,8 +417,8 @@ class Generator {
   int tile_slot_ = 0;
   bool in_runs_ = false;
   int run_bytes_ = 0;  ///< of a slot, as far as outputs have their place in it
-  std::string state_, load_ahead_, store_further_, store_runs_, begin_chunk_, end_chunk_, begin_, begin_rows_, end_rows_, start_,
-      keep_, clear_;
+  std::string state_, load_ahead_, store_further_, store_runs_, begin_chunk_, pass_, end_chunk_, begin_, begin_rows_, end_rows_,
+      start_, keep_, clear_;
   Ending ending_, last_;
 };
 

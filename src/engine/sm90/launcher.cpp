@@ -336,8 +336,8 @@ class Sm90Launcher final : public recipe::Launcher {
     Scratch scratch;
     if (scratch_)
       if (const cuda::CUresult code = scratch_->find(launch.hStream, need, scratch); code != cuda::CUDA_SUCCESS) return code;
-    if (config_.by_address) block_in(memory).maps = scratch.partials;
-    if (config_.claims) block_in(memory).claimed = scratch.counters;
+    if (config_.by_address) block_in(memory).maps = scratch.maps;
+    if (config_.claims) block_in(memory).claimed = scratch.zeroed;
     if (has_arguments)
       write_addresses(epilogue_, chain_, b, need, scratch, memory + kEpilogueOffset);
     else

@@ -156,12 +156,13 @@ double predict_seconds(const KernelConfig& c, const std::array<std::int64_t, 4>&
                               (c.split > 1 ? kJoinCycles + kJoinCyclesPerValue * values * c.gemms : 0);
   // Ping-pong: one consumer drains while the other multiplies, so a tile takes the longer of both; the last drain is seen.
   // Of what a chain adds a tenth is seen all the same, a fifth of what reduces no columns, and a third of what is copied beside
-  // D.
-  const bool reduces_rows = c.reductions > c.column_reductions;
+  // D, and where columns are folded by two units, for want of registers.
+  const bool reduces_rows = c.reductions > c.column_reductions, folds_late = c.column_reductions > 0 && results_of(c) > 128;
   const double part = c.loads_tile || c.further_outputs > 0 ? 0.35
                       : c.rotates                           ? 0.15
                       : c.run_bytes > 0                     ? 0.0
                       : c.quantisers > 0                    ? 0.4
+                      : folds_late                          ? 0.3
                       : reduces_rows                        ? 0.2
                                                             : 0.1;
   const double seen = part * drain * values / (64 * 16);

@@ -25,19 +25,20 @@ ScratchNeed scratch_need(const KernelConfig& c, std::span<const chain::Reduction
       (ceil_div(extent(Symbol::m), c.block_m) + static_cast<std::uint64_t>(more)) * static_cast<std::uint64_t>(shares),
       ceil_div(extent(Symbol::n), c.block_n)};
   ScratchNeed need;
-  need.counters = c.claims ? kAlignment : 0;
-  need.partials = static_cast<std::uint64_t>(blocks) * static_cast<std::uint64_t>(map_bytes(c));
+  need.zeroed = c.claims ? kAlignment : 0;
+  need.maps = static_cast<std::uint64_t>(blocks) * static_cast<std::uint64_t>(map_bytes(c));
   for (std::size_t j = 0; j < reductions.size(); ++j) {
     const chain::Reduction& r = reductions[j];
     const std::uint64_t length = static_cast<std::uint64_t>(!r.reduces[1] ? c.block_m / shares : r.reduces[2] ? 1 : c.block_n);
     std::uint64_t groups = 1;
     for (std::size_t axis = 0; axis < 3; ++axis) groups *= r.reduces[axis] ? 1 : pieces[axis];
     if (of_rows && !r.reduces[0]) groups *= static_cast<std::uint64_t>(extent(Symbol::g));
-    need.reduction[j] = {need.partials, need.counters};
     // One partial result of each piece, or of each consumer where it takes no part in an order (Reducer::LASTS).
     const std::uint64_t consumers = static_cast<std::uint64_t>(blocks) * static_cast<std::uint64_t>(c.consumers);
-    need.partials += round_up(std::max(pieces[0] * pieces[1] * pieces[2], consumers) * length * sizeof(float));
-    need.counters += round_up(groups * sizeof(std::uint32_t));
+    need.reduction[j].partials = need.zeroed;
+    need.zeroed += round_up(std::max(pieces[0] * pieces[1] * pieces[2], consumers) * length * sizeof(float));
+    need.reduction[j].counters = need.zeroed;
+    need.zeroed += round_up(groups * sizeof(std::uint32_t));
   }
   return need;
 }

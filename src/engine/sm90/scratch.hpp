@@ -16,17 +16,18 @@ struct ScratchNeed {
   struct Part {
     std::uint64_t partials = 0, counters = 0;
   };
-  std::array<Part, kMaxReductions> reduction{};
-  std::uint64_t partials = 0, counters = 0;
+  std::array<Part, kMaxReductions> reduction{};  ///< from the first zeroed byte on
+  std::uint64_t maps = 0, zeroed = 0;
 };
-/// `live`: extents by Symbol. At most kMaxReductions. What is partial begins with the maps that `blocks` make for themselves,
-/// counters with that of the tiles which are taken.
+/// `live`: extents by Symbol. At most kMaxReductions. Maps are those that `blocks` make for themselves; what is zeroed begins
+/// with the counter of the tiles which are taken.
 ScratchNeed scratch_need(const KernelConfig& config, std::span<const chain::Reduction> reductions, const std::int64_t* live,
                          int blocks) noexcept;
 
-/// Device memory of one stream: partial results, whose content never matters, and counters, which every launch leaves at zero.
+/// Device memory of one stream: maps, whose content never matters, and partial results and counters, which every launch leaves
+/// at zero.
 struct Scratch {
-  std::uint64_t partials = 0, counters = 0;
+  std::uint64_t maps = 0, zeroed = 0;
 };
 
 /// The scratch of a plan, a piece for each stream and capture.
@@ -37,7 +38,7 @@ class ScratchPool {
   /// The calling thread's current context is the plan's.
   cuda::CUresult find(cuda::CUstream stream, const ScratchNeed& need, Scratch& scratch) noexcept {
     cuda::StreamMemory memory;
-    const cuda::CUresult code = pool_.find(stream, {need.partials, need.counters}, memory);
+    const cuda::CUresult code = pool_.find(stream, {need.maps, need.zeroed}, memory);
     scratch = {memory.plain, memory.zeroed};
     return code;
   }

@@ -17,10 +17,11 @@ struct EpilogueText {
   /// `struct Epilogue` with a constructor from (const Parameters&, const EpilogueArguments&) and what Drain calls, by all
   /// threads of a warpgroup (epilogue.cuh): load_ahead(const TilePiece&) before the products; begin(const TilePiece&) behind
   /// them, for each row block begin_rows(), for each of its chunks begin_chunk(), unit(float (&x)[GEMMS][8], const Position&) for
-  /// each unit of it that meets D, end_chunk<UNITS>(int block, int first_unit); end_rows(int block), then end(); start() before
-  /// the first tile and finish() behind the last; and clear() where D has no element. With LOADS_TILE also map(int which, int
-  /// width) and tile_batch(int), with FURTHER_OUTPUTS store_further(bool leader, chunk, width, batch, row, col); with RUN_BYTES,
-  /// for runs.cuh, units of two products and store_runs(bool leader, slot, batch, row).
+  /// each unit of it that meets D, pass(int block, int unit) for others, end_chunk<UNITS>(int block, int first_unit);
+  /// end_rows(int block), then end(); start() before the first tile and finish() behind the last; and clear() where D has no
+  /// element. With LOADS_TILE also map(int which, int width) and tile_batch(int), with FURTHER_OUTPUTS store_further(bool leader,
+  /// chunk, width, batch, row, col); with RUN_BYTES, for runs.cuh, units of two products and store_runs(bool leader, slot, batch,
+  /// row).
   std::string body =
       "struct Epilogue {\n"
       "  VG_DEVICE Epilogue(const Parameters&, const EpilogueArguments&) {}\n"
@@ -29,6 +30,7 @@ struct EpilogueText {
       "  VG_DEVICE void begin_rows() {}\n"
       "  VG_DEVICE void unit(float (&)[1][8], const Position&) {}\n"
       "  VG_DEVICE void begin_chunk() {}\n"
+      "  VG_DEVICE void pass(int, int) {}\n"
       "  template <int UNITS>\n"
       "  VG_DEVICE void end_chunk(int, int) {}\n"
       "  VG_DEVICE void end_rows(int) {}\n"

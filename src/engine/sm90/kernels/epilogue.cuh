@@ -192,7 +192,10 @@ class Drain {
     for (int in_chunk = 0; in_chunk < width / Output::BYTES; in_chunk += 16) {
       const int u = (first + in_chunk) / 16;
       // Units beyond D need no work; and a branch around each keeps ptxas from hoisting one into another, which spills.
-      if (C::QUANTISED_COLUMNS == 0 && piece.col + 16 * u >= p_.n) continue;
+      if (C::QUANTISED_COLUMNS == 0 && piece.col + 16 * u >= p_.n) {
+        epilogue.pass(block, u);
+        continue;
+      }
       float x[C::GEMMS][8];
 #pragma unroll
       for (int i = 0; i < 8 * C::GEMMS; ++i) {

@@ -414,19 +414,41 @@ VG_DEVICE float load_float(uint32 address) {
 }
 
 /// Past the first-level cache: what another SM wrote; `otherwise` where not `in`.
-VG_DEVICE float load_l2(const float* from, bool in, float otherwise) {
-  float x = otherwise;
-  asm volatile("{.reg .pred p; setp.ne.b32 p, %2, 0; @p ld.relaxed.gpu.global.f32 %0, [%1];}"
-               : "+f"(x)
+VG_DEVICE uint32 load_l2(const uint32* from, bool in, uint32 otherwise) {
+  uint32 x = otherwise;
+  asm volatile("{.reg .pred p; setp.ne.b32 p, %2, 0; @p ld.relaxed.gpu.global.u32 %0, [%1];}"
+               : "+r"(x)
                : "l"(from), "r"(static_cast<int>(in))
                : "memory");
   return x;
 }
-VG_DEVICE void fence_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+/// Four of them.
+VG_DEVICE void load_l2(const uint32* from, bool in, uint32 (&x)[4]) {
+  asm volatile("{.reg .pred p; setp.ne.b32 p, %5, 0; @p ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];}"
+               : "+r"(x[0]), "+r"(x[1]), "+r"(x[2]), "+r"(x[3])
+               : "l"(from), "r"(static_cast<int>(in))
+               : "memory");
+}
+/// Seen by other SMs at some time, in no order with anything else.
+VG_DEVICE void store_l2(uint32* to, uint32 x) {
+  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(x) : "memory");
+}
+VG_DEVICE void store_l2_of_4(uint32* to, uint32 x) {
+  asm volatile("st.relaxed.gpu.global.v4.u32 [%0], {%1, %1, %1, %1};" ::"l"(to), "r"(x) : "memory");
+}
 /// The value before; counts up to `last` and then wraps to zero.
 VG_DEVICE uint32 count_up(uint32* counter, uint32 last) {
   uint32 before;
   asm volatile("atom.relaxed.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(last) : "memory");
+  return before;
+}
+/// The same by whom `in` is true for, without a branch; others have no value.
+VG_DEVICE uint32 count_up_where(bool in, uint32* counter, uint32 last) {
+  uint32 before;
+  asm volatile("{.reg .pred p; setp.ne.b32 p, %3, 0; @p atom.relaxed.gpu.global.inc.u32 %0, [%1], %2;}"
+               : "=r"(before)
+               : "l"(counter), "r"(last), "r"(static_cast<int>(in))
+               : "memory");
   return before;
 }
 

@@ -7,10 +7,11 @@ namespace vg {
 VG_DEVICE Target target_of(const Aux& x) { return {const_cast<void*>(x.address), x.batch_stride, x.row_stride, x.col_stride}; }
 
 /// A reduction of one call. Partial results go to memory, one a piece; the piece that arrives last at its group's counter joins
-/// them in order of rank and writes the result. The counter wraps to zero there: no launch has to clear it, and every run gives
-/// the same bits.
+/// them in order of rank and writes the result: every run gives the same bits. A piece arrives when its drain begins, and nobody
+/// has a fence: a partial result that is not there yet is zero, and who joins it waits for it, leaves zero behind, and the
+/// counter wraps to zero, so that no launch has to clear anything. Nobody who has arrived waits for another.
 struct Reduction {
-  float* partials;   // [group][rank][element]
+  uint32* partials;  // [group][rank][element], kept()
   uint32* counters;  // one a group
   float* out;
   int64 batch_stride, row_stride, col_stride;  // of out, in elements
@@ -70,6 +71,12 @@ struct Amax : Max {
   VG_DEVICE static float element(float x) { return fabsf(x); }
 };
 
+/// A partial result as it lies in memory: not zero. All ones, a NaN that no operation makes, become another one.
+VG_DEVICE uint32 kept(float x) {
+  const uint32 bits = ~__float_as_uint(x);
+  return bits == 0 ? 1 : bits;
+}
+
 VG_DEVICE float exchanged(float x, int lanes) { return __shfl_xor_sync(0xffffffffu, x, lanes); }
 
 // What is reduced over one axis alone need not care for the other: rows and columns outside have results that nobody writes.
@@ -106,17 +113,25 @@ VG_DEVICE void join_rows(float& all, const float (&rows)[2], const Parameters& p
 #pragma unroll
   for (int i = 0; i < 2; ++i) all = Mode::join(all, masked<Mode>(rows[i], place_of(t, in_piece + 8 * i), end));
 }
-/// Over m: the rows of a warp in four columns a unit; those of a chunk wait for fold_columns,
-/// unless COUNT is 4. Rows beyond the last of D hold the
-/// identity.
-template <class Mode, int COUNT>
-VG_DEVICE void absorb_columns(float (&columns)[COUNT], const float (&v)[8], const Position& at) {
+/// Over m: the rows of a warp in four columns a unit, of COUNT that are folded at once, from number `first` on. With WHOLE they
+/// wait for those of the other row blocks. Rows beyond the last of D hold the identity.
+template <class Mode, bool WHOLE, int COUNT>
+VG_DEVICE void absorb_columns(float (&columns)[COUNT], const float (&v)[8], const Position& at, int first) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {  // columns 0, 1, 8, 9 of the lane's
     const int j = i % 2 + i / 2 * 4;
-    columns[(COUNT == 4 ? 0 : at.place.col / 16 * 4) + i] =
+    const float x =
         Mode::join(element_below<Mode>(v[j], at.row, at.end), element_below<Mode>(v[j + 2], at.row + at.down, at.end));
+    float& to = columns[first + i];
+    to = WHOLE && at.block > 0 ? Mode::join(to, x) : x;
   }
+}
+/// Of a unit that is not drained: nothing of the one before is kept for it.
+template <class Mode, bool WHOLE, int COUNT>
+VG_DEVICE void pass_columns(float (&columns)[COUNT], int block, int unit) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+    if (!WHOLE || block == 0) columns[4 * unit % COUNT + i] = Mode::identity();
 }
 /// Lanes that hold parts of the same COUNT columns exchange halves: each is left with half of them.
 template <class Mode, int COUNT, int LANES>
@@ -133,13 +148,13 @@ VG_DEVICE void halve(float (&c)[COUNT < 2 ? 1 : COUNT / 2], const float (&from)[
   }
 }
 /// The columns of some units into shared memory, as four rows, one a warp. UNITS: 1, 2, 4 or 8, the first is number `unit`.
-template <class Mode, int BLOCK_N, int UNITS, int ALL>
+template <class Mode, int BLOCK_N, int UNITS, int FIRST = 0, int ALL>
 VG_DEVICE void fold_columns(uint32 scratch, const float (&columns)[ALL], int block, int unit) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
   constexpr int COUNT = 4 * UNITS, LEFT = UNITS < 4 ? 1 : UNITS / 2;
   float all[COUNT], half[COUNT / 2], quarter[COUNT / 4], c[LEFT];
 #pragma unroll
-  for (int i = 0; i < COUNT; ++i) all[i] = columns[i];
+  for (int i = 0; i < COUNT; ++i) all[i] = columns[4 * FIRST + i];
   int column = lane % 4 * 2;
   halve<Mode, COUNT, 16>(half, all, column);
   halve<Mode, COUNT / 2, 8>(quarter, half, column);
@@ -150,6 +165,24 @@ VG_DEVICE void fold_columns(uint32 scratch, const float (&columns)[ALL], int blo
     const uint32 to = scratch + 4 * (warp * BLOCK_N + 16 * unit + column + i / 2 * 8 + i % 2);
     store_float(to, block == 0 ? c[i] : Mode::join(load_float(to), c[i]));
   }
+}
+
+/// The first LEFT units of these, behind FIRST of them.
+template <class Mode, int BLOCK_N, int LEFT, int FIRST = 0, int ALL>
+VG_DEVICE void fold_some_columns(uint32 scratch, const float (&columns)[ALL], int block, int unit) {
+  constexpr int UNITS = LEFT >= 8 ? 8 : LEFT >= 4 ? 4 : LEFT >= 2 ? 2 : 1;
+  fold_columns<Mode, BLOCK_N, UNITS, FIRST>(scratch, columns, block, unit + FIRST);
+  if constexpr (LEFT > UNITS) fold_some_columns<Mode, BLOCK_N, LEFT - UNITS, FIRST + UNITS>(scratch, columns, block, unit);
+}
+/// Behind unit number `unit`, drained or not, where it is the last of COUNT, or of the tile; with WHOLE of its last row block.
+template <class Mode, int BLOCK_N, bool WHOLE, int COUNT>
+VG_DEVICE void fold_behind(uint32 scratch, const float (&columns)[COUNT], int block, int unit, int blocks) {
+  constexpr int UNITS = COUNT / 4, REST = BLOCK_N / 16 % UNITS;
+  if (WHOLE && block != blocks - 1) return;
+  if (unit % UNITS == UNITS - 1)
+    fold_some_columns<Mode, BLOCK_N, UNITS>(scratch, columns, WHOLE ? 0 : block, unit / UNITS * UNITS);
+  else if (REST != 0 && unit == BLOCK_N / 16 - 1)
+    fold_some_columns<Mode, BLOCK_N, REST == 0 ? 1 : REST>(scratch, columns, WHOLE ? 0 : block, unit / UNITS * UNITS);
 }
 
 /// What GroupTable holds, by the scratch memory of a consumer.
@@ -215,29 +248,33 @@ struct Reducer {
     return group_of<C, ROWS, COLS, BATCHES>(p, t);
   }
 
-  VG_DEVICE static float* partial(const Reduction& r, const Group& g) { return r.partials + (g.first + g.rank) * LENGTH; }
+  VG_DEVICE static uint32* partial(const Reduction& r, const Group& g) { return r.partials + (g.first + g.rank) * LENGTH; }
 
   /// The rows of one block of 64 to memory.
   VG_DEVICE static void store_rows(const Reduction& r, const Parameters& p, const TilePiece& t, int block,
                                    const float (&rows)[2]) {
     const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
-    float* to = partial(r, group(p, t)) + 64 * block + 16 * warp + lane / 4;
+    uint32* to = partial(r, group(p, t)) + 64 * block + 16 * warp + lane / 4;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       float x = Mode::join(rows[i], exchanged(rows[i], 1));
       x = Mode::join(x, exchanged(x, 2));
-      if (lane % 4 == 0) to[8 * i] = x;
+      if (lane % 4 == 0) store_l2(to + 8 * i, kept(x));
     }
   }
   /// The four rows in shared memory to one in memory.
   VG_DEVICE static void store_columns(const Reduction& r, const Parameters& p, const TilePiece& t, uint32 scratch) {
-    float* to = partial(r, group(p, t));
+    uint32* to = partial(r, group(p, t));
 #pragma unroll 1
     for (int c = static_cast<int>(threadIdx.x) % 128; c < C::BLOCK_N; c += 128) {
       float x = load_float(scratch + 4 * c);
       for (int w = 1; w < 4; ++w) x = Mode::join(x, load_float(scratch + 4 * (w * C::BLOCK_N + c)));
-      to[c] = x;
+      store_l2(to + c, kept(x));
     }
+  }
+  /// The words of all warps, by one thread.
+  VG_DEVICE static void store_folded(const Reduction& r, const Parameters& p, const TilePiece& t, uint32 words) {
+    store_l2(partial(r, group(p, t)), kept(folded(words)));
   }
   /// One value a warp, in shared memory.
   VG_DEVICE static void fold_warp(float x, uint32 words) {
@@ -258,28 +295,75 @@ struct Reducer {
     for (int w = 1; w < 4; ++w) x = Mode::join(x, load_float(words + 4 * w));
     return x;
   }
-  /// By one thread, between two fences, once all partials of the piece are written: is this the last piece of its group?
-  VG_DEVICE static bool arrive(const Reduction& r, const Parameters& p, const TilePiece& t) {
+  /// When the piece will soon be written and waits for no other before. One thread knows how many arrived before it, once memory
+  /// has said it.
+  VG_DEVICE static uint32 arrive(const Reduction& r, const Parameters& p, const TilePiece& t, uint32 words) {
     const Group g = group(p, t);
-    return count_up(r.counters + g.group, g.arrivals - 1) == static_cast<uint32>(g.arrivals - 1);
+    const auto others = static_cast<uint32>(g.arrivals - 1);
+    if (threadIdx.x % 128 == 0) store_float(words + 24, __uint_as_float(others));
+    return count_up_where(threadIdx.x % 128 == 0, r.counters + g.group, others);
+  }
+  /// By that thread: to the others, whether this is the last piece of its group.
+  VG_DEVICE static void tell(uint32 before, uint32 words) {
+    store_float(words + 16, before == __float_as_uint(load_float(words + 24)) ? 1.0f : 0.0f);
   }
   VG_DEVICE static void write(const Reduction& r, float count, int batch, int row, int col, float x) {
     r.out[(BATCHES ? 0 : batch * r.batch_stride) + (ROWS ? 0 : row * r.row_stride) + (COLS ? 0 : col * r.col_stride)] =
         Mode::finish(x, count);
   }
-  /// `count` partials in order, `step` apart. Loads go eight at a time: one by one each waits for the one before.
-  VG_DEVICE static float joined(const float* from, int step, int count) {
-    float x = Mode::identity();
+  /// Is it so for any thread of the warpgroup? Of what comes from shared memory ptxas knows that all threads have the same: by a
+  /// vote or a loop of each thread's own it would lose that they go together, in the whole kernel.
+  VG_DEVICE static bool any(bool x, int consumer, uint32 word) {
+    consumer_sync(consumer);
+    if (threadIdx.x % 128 == 0) store_float(word, 0.0f);
+    consumer_sync(consumer);
+    if (x) store_float(word, 1.0f);
+    consumer_sync(consumer);
+    return load_float(word) != 0.0f;
+  }
+  /// WIDTH elements of `count` partials, `step` apart, joined in order once all of them are there; zeros stay behind. `most` is
+  /// as many as any thread has. Loads go AT_ONCE: one by one each waits for the one before.
+  template <int WIDTH>
+  VG_DEVICE static void take(float (&x)[WIDTH], uint32* from, int step, int count, int most, int consumer, uint32 words) {
+    static_assert(WIDTH == 1 || WIDTH == 4);
+    constexpr int AT_ONCE = C::GROUPS > 0 ? 4 : 8;  // what finds tiles of groups is long enough
+    bool missing;
+    do {
+      missing = false;
+#pragma unroll
+      for (float& e : x) e = Mode::identity();
 #pragma unroll 1
-    for (int first = 0; first < count; first += 8) {
-      float next[8];
+      for (int first = 0; first < most; first += AT_ONCE) {
+        uint32 next[AT_ONCE][WIDTH];
 #pragma unroll
-      for (int i = 0; i < 8; ++i)
-        next[i] = load_l2(from + static_cast<int64>(first + i) * step, first + i < count, Mode::identity());
+        for (int i = 0; i < AT_ONCE; ++i) {
+          const uint32* at = from + static_cast<int64>(first + i) * step;
+          const bool in = first + i < count;
 #pragma unroll
-      for (int i = 0; i < 8; ++i) x = Mode::join(x, next[i]);
+          for (uint32& e : next[i]) e = kept(Mode::identity());
+          if constexpr (WIDTH == 1)
+            next[i][0] = load_l2(at, in, next[i][0]);
+          else
+            load_l2(at, in, next[i]);
+        }
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; ++i) {
+#pragma unroll
+          for (int e = 0; e < WIDTH; ++e) {
+            missing = missing || next[i][e] == 0;
+            x[e] = Mode::join(x[e], __uint_as_float(~next[i][e]));
+          }
+        }
+      }
+    } while (any(missing, consumer, words + 20));
+#pragma unroll 1
+    for (int i = 0; i < most; ++i) {
+      if (i >= count) continue;
+      if constexpr (WIDTH == 1)
+        store_l2(from + static_cast<int64>(i) * step, 0);
+      else
+        store_l2_of_4(from + static_cast<int64>(i) * step, 0);
     }
-    return x;
   }
   VG_DEVICE static float count_of(const Reduction& r, const Parameters& p, const TilePiece& t) {
     if constexpr (Mode::COUNTS && ROWS && C::GROUPS > 0 && !C::DEPTH_GROUPS) {
@@ -292,20 +376,31 @@ struct Reducer {
   /// By the warpgroup of the last piece.
   VG_DEVICE static void finish(const Reduction& r, const Parameters& p, const TilePiece& t, uint32 words) {
     const Group g = group(p, t);
-    const float* from = r.partials + g.first * LENGTH;
+    uint32* from = r.partials + g.first * LENGTH;
     const float count = count_of(r, p, t);
     const int thread = static_cast<int>(threadIdx.x) % 128;
     if constexpr (ROWS && COLS) {
-      float x = joined(from + thread, 128, (g.arrivals - thread + 127) / 128);
-      fold_warp(x, words);
+      float x[1];
+      take(x, from + thread, 128, (g.arrivals - thread + 127) / 128, (g.arrivals + 127) / 128, t.consumer, words);
+      fold_warp(x[0], words);
       consumer_sync(t.consumer);
       if (thread == 0) write(r, count, t.batch, 0, 0, folded(words));
     } else {
+      // A warp has 32 elements, eight lanes four each, and of the partials eight lanes a quarter.
+      const int each = (g.arrivals + 3) / 4, part = thread / 8 % 4;
 #pragma unroll 1
-      for (int e = thread; e < LENGTH; e += 128) {
-        const float x = joined(from + e, LENGTH, g.arrivals);
-        const int at = ROWS ? t.col + e : place_of(t, e);
-        if (at < (ROWS ? p.n : t.end)) write(r, count, t.batch, at, at, x);
+      for (int first = 0; first < LENGTH; first += 128) {
+        const int quad = first + thread / 32 * 32 + thread % 8 * 4, own = quad < LENGTH ? g.arrivals - part * each : 0;
+        float x[4];
+        take(x, from + int64{part} * each * LENGTH + quad, LENGTH, own < each ? own : each, each, t.consumer, words);
+#pragma unroll
+        for (int lanes = 8; lanes < 32; lanes *= 2) {
+#pragma unroll
+          for (float& e : x) e = Mode::join(e, exchanged(e, lanes));
+        }
+        const int e = quad + part, at = ROWS ? t.col + e : place_of(t, e);
+        const float own_x = part < 2 ? (part == 0 ? x[0] : x[1]) : part == 2 ? x[2] : x[3];
+        if (quad < LENGTH && at < (ROWS ? p.n : t.end)) write(r, count, t.batch, at, at, own_x);
       }
     }
   }
