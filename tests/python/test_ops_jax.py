@@ -187,6 +187,20 @@ def test_there_is_no_gradient_but_the_documented_ones():
         jax.grad(lambda a: ops.gemm_amax_jax_forward(a, b)[0].sum())(a)
 
 
+def test_a_function_compiles_no_program_for_each_alpha():
+    from verglas.ops import _jax
+
+    a, b = (jnp.asarray(x) for x in operands())
+    verglas.gemm_swiglu_forward(a, b, 0.5)
+    before = _jax._one_by_one.cache_info().misses
+    for alpha in (0.25, -3.0, np.float32(7), jnp.float32(2)):
+        ab12 = verglas.gemm_swiglu_forward(a, b, alpha).ab12_tensor
+        np.testing.assert_array_equal(ab12, float(alpha) * oracle.product(np.asarray(a), np.asarray(b)))
+    assert _jax._one_by_one.cache_info().misses == before
+    jitted = jax.jit(lambda a, b: verglas.gemm_swiglu_forward(a, b, 0.5).ab12_tensor)
+    np.testing.assert_array_equal(jitted(a, b), 0.5 * oracle.product(np.asarray(a), np.asarray(b)))
+
+
 def test_alpha_may_be_an_array_without_a_retrace():
     a, b = operands()
     traces = []

@@ -19,6 +19,7 @@ from verglas.ops._result import TupleDict
 
 _TARGET = "verglas.operation"
 _ROPE = "gemm_proj_rope_mxfp8"
+_MOST_SITES = 256  # foreign calls that are kept
 
 
 @functools.cache
@@ -84,7 +85,7 @@ def _spread(array: Any, axes: frozenset[str]) -> Any:
     return jax.lax.pcast(array, missing, to="varying") if hasattr(jax.lax, "pcast") else jax.lax.pvary(array, missing)
 
 
-@functools.cache
+@functools.lru_cache(_MOST_SITES)
 def _one_by_one(site: _Site) -> Callable[..., tuple[Any, ...]]:
     """The foreign call; the elements of a vmap run one after another."""
     _register()
@@ -128,7 +129,7 @@ def _into_batch(array: Any, size: int, is_batched: bool) -> Any:
     return moved.reshape(*moved.shape[:2], -1)
 
 
-@functools.cache
+@functools.lru_cache(_MOST_SITES)
 def _with_batches(site: _Site) -> Callable[..., tuple[Any, ...]]:
     """The call, whose batch L takes in the axis of a vmap: one launch for all of it."""
     function = jax.custom_batching.custom_vmap(_one_by_one(site))
@@ -144,7 +145,7 @@ def _with_batches(site: _Site) -> Callable[..., tuple[Any, ...]]:
     return function
 
 
-@functools.cache
+@functools.lru_cache(_MOST_SITES)
 def _with_tokens(site: _Site) -> Callable[..., tuple[Any, ...]]:
     """The projection, whose tokens take in the axis of a vmap; one after another where weights are mapped too."""
     plain = _one_by_one(site)
@@ -225,6 +226,8 @@ def run_eagerly(
         raise _refused("op.option", f"{name}, stream", "a stream", "None: XLA has its own")
     if options.get("major", "n") == "m":
         raise _refused("op.option", f"{name}, major", "m", "n: JAX' arrays are row-major")
+    if alpha != 1 and not any(isinstance(t, jax.core.Tracer) for t in (*tensors.values(), alpha)):
+        alpha = jnp.float32(alpha)  # an operand: no program is compiled for each value
     made = call(name, tensors, options, alpha)
     return TupleDict((key, made.get(key.removesuffix("_tensor"))) for key in keys)
 
