@@ -117,6 +117,26 @@ def test_arguments_by_position_are_cudnns():
     assert cudnn.pygraph().tensor(dim=(1, 1), stride=(1, 1), uid=-1).get_uid() > 0
 
 
+def test_the_plan_that_was_built_last_by_its_index_is_executed():
+    a = integers((1, 64, 64))
+    graph = cudnn.pygraph(io_data_type=cudnn.data_type.FLOAT)
+    A = graph.tensor_like(a)
+    C = graph.matmul(A, A).set_output(True)
+    graph.create_execution_plans([cudnn.heur_mode.A])
+    assert graph.get_execution_plan_count() > 1
+    for i in (*range(graph.get_execution_plan_count()), 0):
+        graph.build_plan_at_index(i)
+        assert graph.plan.name == graph.get_plan_name_at_index(i)
+        for run in (
+            lambda pack: graph.execute(pack, None, handle=cudnn.create_handle()),
+            lambda pack, i=i: graph.execute_plan_at_index(pack, index=i),
+            lambda pack, i=i: graph.execute_plan_at_index(pack, None, i, cudnn.create_handle()),
+        ):
+            c = np.empty_like(a)
+            run({A: a, C: c})
+            np.testing.assert_array_equal(c, a @ a)
+
+
 def test_gradients_of_grouped_products_take_the_gradient_first():
     tokens, doutput = integers((1, 6, 8)), integers((1, 6, 8), 1)
     graph = cudnn.pygraph(io_data_type=cudnn.data_type.FLOAT)

@@ -253,6 +253,16 @@ class pygraph(_Graph):
     def get_workspace_size_plan_at_index(self, index: int, handle: Handle | None = None) -> int:
         return super().get_workspace_size_plan_at_index(index)
 
+    def build_plan_at_index(self, index: int) -> None:
+        super().build_plan_at_index(index)
+        self.select_plan(index)  # what `execute` runs from now on
+        self.build_plans()
+
+    def execute_plan_at_index(
+        self, pack: Any, workspace: Any = None, index: int = 0, handle: Handle | None = None, **overrides: Any
+    ) -> None:
+        super().execute_plan_at_index(pack, workspace, index, handle=handle, **overrides)
+
     def __getattr__(self, name: str) -> Any:
         if name in _MISSING_METHODS:
             raise NotImplementedError(f"pygraph.{name} is not there yet")
