@@ -2,7 +2,8 @@
 //   verglas_bench_gpu_quantise FILE [COMMIT [PART OF A CASE, ^BEGINNING OF ONE [PLANS [compile]]]]
 // Random data, operands rotated beyond L2. The plain product stores bf16; the first PLANS plans (default 3) of each, without
 // programmatic launch, are measured and the fastest counts. Contenders take turns, order reversed each round. Steady: 0.1 s of
-// the contender itself, then a window of 30 ms. With `compile` nothing is measured: the cache is filled.
+// the contender itself, then a window of 30 ms. With `compile` nothing is measured: the cache is filled. Util is the share of the
+// SMs' tensor cycles that did useful work, by the rate of what is multiplied.
 #include <fstream>
 #include <future>
 #include <nlohmann/json.hpp>
@@ -95,12 +96,13 @@ struct Contender {
   CompiledPlan plan;
   std::vector<std::vector<void*>> calls{};
   std::size_t next = 0;
-  std::vector<double> us{};
+  std::vector<double> us{}, util{}, mhz{};
+  bool counts = true;  ///< else it is the first plain plan once more, and says how far two instances of a kernel are apart
 };
 
 class Suite {
  public:
-  Suite(const Gpu& gpu, const Operand& of, std::int64_t n) : gpu_(gpu), of_(of), n_(n) {
+  Suite(const Gpu& gpu, const ClockProbe& probe, const Operand& of, std::int64_t n) : gpu_(gpu), probe_(probe), of_(of), n_(n) {
     const DataType type = of.type;
     std::mt19937_64 random(7);
     std::normal_distribution<float> normal;
@@ -145,24 +147,35 @@ class Suite {
     }
     for (std::size_t i = 0; i < compiling.size(); ++i) all.push_back(contender(outputs[i], compiling[i].get()));
     if (all.size() < 2 || compiles_only) return nlohmann::json::array();
+    all.push_back(contender(all[0].output, all[0].plan));
+    all.back().counts = false;
+    const double flop = 2.0 * static_cast<double>(n_) * static_cast<double>(n_ * n_);
     for (int round = 0; round < 4; ++round)
       for (std::size_t i = 0; i < all.size(); ++i) {
         Contender& x = all[round % 2 ? all.size() - 1 - i : i];
         const double estimate = mean_us(x, 8);
         mean_us(x, std::max(4, static_cast<int>(1e5 / estimate)));
-        x.us.push_back(mean_us(x, std::max(8, static_cast<int>(3e4 / estimate))));
+        const int count = std::max(8, static_cast<int>(3e4 / estimate));
+        probe_.read(0);
+        x.us.push_back(mean_us(x, count));
+        probe_.read(1);
+        const ClockProbe::Span span = probe_.span();
+        x.util.push_back(100 * flop * count / ((of_.type == DataType::fp8_e4m3 ? 8192 : 4096) * gpu_.sm_count * span.cycles));
+        x.mhz.push_back(1e3 * span.cycles / span.ns);
       }
     const auto best = [&](const Output& output) {
       const Contender* found = nullptr;
       for (const Contender& x : all)
-        if (x.output == &output && (found == nullptr || median_of(x.us) < median_of(found->us))) found = &x;
+        if (x.output == &output && x.counts && (found == nullptr || median_of(x.us) < median_of(found->us))) found = &x;
       return found;
     };
     nlohmann::json records = nlohmann::json::array();
-    const double plain = median_of(best(kOutputs[0])->us), flop = 2.0 * static_cast<double>(n_) * static_cast<double>(n_ * n_);
+    const Contender& product = *best(kOutputs[0]);
+    const double plain = median_of(product.us);
     for (const Contender& x : all)
-      fmt::print("{:<44} {:<64} {:8.1f} us {:7.1f} TFLOP/s of plain {:.3f}\n", case_of(of_, n_, *x.output), x.plan.name(),
-                 median_of(x.us), flop / median_of(x.us) * 1e-6, plain / median_of(x.us));
+      fmt::print("{:<44} {:<64} {:8.1f} us {:7.1f} TFLOP/s util {:5.1f} {:5.0f} MHz of plain {:.3f}\n",
+                 case_of(of_, n_, *x.output), x.plan.name(), median_of(x.us), flop / median_of(x.us) * 1e-6, median_of(x.util),
+                 median_of(x.mhz), plain / median_of(x.us));
     std::fflush(stdout);
     for (const Output& o : kOutputs)
       if (const Contender* x = best(o); x != nullptr && o.data != DataType::not_set)
@@ -172,7 +185,11 @@ class Suite {
                            {"rival", "the plain product"},
                            {"rival_us", plain},
                            {"ratio", plain / median_of(x->us)},
-                           {"plan", x->plan.name()}});
+                           {"plan", x->plan.name()},
+                           {"util_percent", median_of(x->util)},
+                           {"sm_mhz", median_of(x->mhz)},
+                           {"rival_util_percent", median_of(product.util)},
+                           {"rival_sm_mhz", median_of(product.mhz)}});
     return records;
   }
 
@@ -209,6 +226,7 @@ class Suite {
   }
 
   const Gpu& gpu_;
+  const ClockProbe& probe_;
   Operand of_;
   std::int64_t n_;
   std::size_t sets_ = 0;
@@ -228,6 +246,7 @@ int main(int argc, char** argv) {
     const std::size_t plans = argc > 4 ? std::strtoul(argv[4], nullptr, 10) : 3;
     const bool compiles_only = argc > 5;
     const Gpu gpu;
+    const ClockProbe probe(gpu);
     nlohmann::json file = {{"device", gpu.name},
                            {"driver", gpu.driver.version},
                            {"commit", argc > 2 ? argv[2] : ""},
@@ -236,7 +255,7 @@ int main(int argc, char** argv) {
     for (const Operand& of : kOperands)
       for (const std::int64_t n : kExtents) {
         if (std::ranges::none_of(kOutputs, [&](const Output& o) { return is_wanted(of, n, o, part); })) continue;
-        for (auto& r : Suite(gpu, of, n).measure(part, plans, compiles_only)) file["records"].push_back(std::move(r));
+        for (auto& r : Suite(gpu, probe, of, n).measure(part, plans, compiles_only)) file["records"].push_back(std::move(r));
         std::ofstream(argv[1]) << file.dump(1) << '\n';
       }
   } catch (const std::exception& e) {
