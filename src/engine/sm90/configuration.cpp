@@ -212,6 +212,7 @@ std::optional<std::string> fault_of(const KernelConfig& c) {
                           c.stages < c.producers + (c.schedule == Schedule::pingpong ? 2 : 0)))
     return fmt::format("{} producers", c.producers);
   if (c.scaled && !c.promoted) return "blocks with scales are promoted";
+  if (c.promoted && c.stages < 2) return "sums that are promoted wait for the next stage before they leave theirs";
   if (c.promoted && c.schedule == Schedule::pingpong) return "with ping-pong nothing hides a promotion";
   if (c.consumers < 1 || c.consumers > 3) return fmt::format("{} consumers, not 1 to 3", c.consumers);
   if (c.schedule == Schedule::pingpong && c.consumers != 2) return fmt::format("ping-pong with {} consumers, not 2", c.consumers);

@@ -17,25 +17,49 @@ VG_DEVICE void multiply_tile_promoted(float (&acc)[C::GEMMS][Layout<C>::M_BLOCKS
 #pragma unroll
   for (int i = 0; i < PRODUCTS * REGISTERS; ++i)
     acc[i / REGISTERS / PARTS / L::M_BLOCKS][i / REGISTERS / PARTS % L::M_BLOCKS][i % (PARTS * REGISTERS)] = 0.0f;
+  if (k_blocks == 0) return;
+  // Narrow products leave little time between them: while the last one of a stage runs the next stage is waited for, and what it
+  // is found by is carried along, since ptxas would form it anew behind the product.
+  constexpr bool AHEAD = PRODUCTS > 1;
+  constexpr uint32 STEP = L::STAGE_BYTES / 16, BACK = (C::STAGES - 1) * STEP;
+  constexpr uint64 OF_MATRIX = matrix_descriptor(0, 16, 1024);
+  uint32 a_low, b_low, full;
+  const auto find = [&] {
+    const uint32 stage = smem + ring.stage * L::STAGE_BYTES;
+    a_low = static_cast<uint32>(matrix_descriptor(stage + first_row_block * 8192, 16, 1024));
+    b_low = static_cast<uint32>(matrix_descriptor(stage + L::ALL_A_BYTES, 16, 1024));
+    full = L::full(smem, ring.stage);
+    barrier_wait(full, ring.phase);
+  };
+  const auto descriptor = [](uint32 low) { return (OF_MATRIX & 0xffffffff00000000ull) | low; };
+  if (AHEAD) find();
   for (int k_block = 0; k_block < k_blocks; ++k_block) {
     on_block(k_block);
-    barrier_wait(L::full(smem, ring.stage), ring.phase);
-    const uint32 stage = smem + ring.stage * L::STAGE_BYTES;
-    on_stage(stage, k_block);
+    if (!AHEAD) find();
+    on_stage(smem + ring.stage * L::STAGE_BYTES, k_block);
+    const uint32 empty = full + 8 * C::STAGES;
 #pragma unroll
     for (int product = 0; product < PRODUCTS; ++product) {
       const int part = product % PARTS, i = product / PARTS % L::M_BLOCKS, g = product / PARTS / L::M_BLOCKS;
-      const uint32 a = stage + C::gemm_a(g) * L::A_BYTES + (first_row_block + i) * 8192,
-                   b = stage + L::ALL_A_BYTES + C::gemm_b(g) * L::B_BYTES + part * Wgmma::WIDTH * L::LINE;
+      const uint32 a = (C::gemm_a(g) * L::A_BYTES + i * 8192) / 16,
+                   b = (C::gemm_b(g) * L::B_BYTES + part * Wgmma::WIDTH * L::LINE) / 16;
       float sum[REGISTERS];
-      Wgmma::multiply(sum, matrix_descriptor(a, 16, 1024), matrix_descriptor(b, 16, 1024), false);
+      Wgmma::multiply(sum, descriptor(a_low + a), descriptor(b_low + b), false);
+      const bool is_last = product == PRODUCTS - 1;
+      if (is_last) ring.next();
+      if (is_last && AHEAD) {
+        const bool wraps = ring.stage == 0;
+        a_low = wraps ? a_low - BACK : a_low + STEP;
+        b_low = wraps ? b_low - BACK : b_low + STEP;
+        full = wraps ? full - 8 * (C::STAGES - 1) : full + 8;
+        if (k_block + 1 != k_blocks) barrier_wait(full, ring.phase);
+      }
       wgmma_wait<0>();
       Wgmma::settle(sum);
-      if (product == PRODUCTS - 1 && threadIdx.x % 32 == 0) barrier_arrive(L::empty(smem, ring.stage));
+      if (is_last && threadIdx.x % 32 == 0) barrier_arrive(empty);
 #pragma unroll
       for (int j = 0; j < REGISTERS; ++j) acc[g][i][part * REGISTERS + j] += sum[j];
     }
-    ring.next();
   }
 }
 

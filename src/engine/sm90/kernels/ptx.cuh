@@ -163,7 +163,7 @@ VG_DEVICE void wgmma_wait() {
 
 /// Shared-memory matrix descriptor, 128B swizzle. The address is that of a tile that starts on 1024 bytes.
 ///   63-62 swizzle (1 = 128B) | 45-32 stride offset / 16 | 29-16 leading offset / 16 | 13-0 address / 16
-VG_DEVICE uint64 matrix_descriptor(uint32 address, uint32 leading_bytes, uint32 stride_bytes) {
+VG_DEVICE constexpr uint64 matrix_descriptor(uint32 address, uint32 leading_bytes, uint32 stride_bytes) {
   return uint64{1} << 62 | uint64{stride_bytes >> 4} << 32 | uint64{leading_bytes >> 4} << 16 | uint64{(address & 0x3ffff) >> 4};
 }
 

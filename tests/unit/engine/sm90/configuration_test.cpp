@@ -98,6 +98,11 @@ TEST(Sm90Configuration, RefusesWhatThePtxAssemblerWouldAndTakesItsNeighbour) {
   EXPECT_NE(fault_of(pieces), std::nullopt);
   pieces.d_path = Path::bytes4;
   EXPECT_EQ(fault_of(pieces), std::nullopt);
+  KernelConfig promoted;
+  promoted.input = DataType::fp8_e4m3, promoted.promoted = true, promoted.stages = 1;
+  EXPECT_NE(fault_of(promoted), std::nullopt) << "the next stage is waited for before this one is left";
+  promoted.stages = 2;
+  EXPECT_EQ(fault_of(promoted), std::nullopt);
 }
 
 TEST(Sm90Configuration, NamesTellFlavorsApart) {
