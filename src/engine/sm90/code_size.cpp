@@ -46,7 +46,7 @@ double code_of(PointwiseMode mode) {
 
 constexpr double kKernel = 435, kDrain = 4.4, kDrainOfWords = 4, kWordsAlongM = 5, kReduction = 5.2, kReductionEnd = 300,
                  kReductionByBlocks = 2.5, kReadByThreads = 17, kQuantiser = 500, kToFp8 = 4, kOfSixteen = 3, kToFp4 = 12,
-                 kColumns = 7, kColumnsOfSixteen = 2, kColumnsOf32 = 4.5, kRope = 1200;
+                 kColumns = 7, kColumnsOfSixteen = 2, kColumnsOf32 = 4.5, kRope = 1580;
 /// Of an output beside D: staged, or stored by threads; and of one of bytes.
 constexpr double kOutput = 5, kOutputByThreads = 20, kOutputOfBytes = 8;
 /// Of a side that is decoded, and of each 128 pieces of a stage; and of sums that are scaled, with each 64 columns.

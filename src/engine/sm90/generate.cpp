@@ -116,21 +116,24 @@ class Generator {
 
   /// What the drain of rotated tiles (rope.cuh) asks for.
   EpiloguePlan rope() {
-    line(fmt::format("const RopeBlock<{}> z(chunk, a.aux[{}], a.aux[{}], p, batch, row, col);", c_.rope.head,
-                     slot_in(plan_.aux, c_.rope.cos_role), slot_in(plan_.aux, c_.rope.sin_role)));
+    const std::string tables =
+        fmt::format("a.aux[{}], a.aux[{}]", slot_in(plan_.aux, c_.rope.cos_role), slot_in(plan_.aux, c_.rope.sin_role));
+    state_ += fmt::format("  using Rope = RopeBlock<{}>;\n", c_.rope.head);
+    begin_ += fmt::format("    Rope::warm<64 * Layout<Config>::M_BLOCKS>({}, p, t);\n", tables);
+    line(fmt::format("const Rope z(words, {}, p, batch, row, col);", tables));
+    line("fetch_next();");
     std::string stores;  // behind all scales, which wait for one another's lanes
     for (const chain::Quantise& q : c_.quantised) {
       const std::string types = quantiser_of(q);
       const int slot = slot_in(plan_.aux, q.role), scales = slot_in(plan_.aux, q.scale_role);
       begin_ += fmt::format("    {}Quantiser<{}{}>::pad<64 * Layout<Config>::M_BLOCKS, Config::BLOCK_N>(a.aux[{}], p, t);\n",
                             q.along_m ? "Column" : "", types, q.along_m ? ", 0, 4, false" : ", 1, 0, 4", scales);
-      // Without the block, of which there is one kind.
+      const std::string kinds = types.substr(0, types.find(", 32"));  // without the block, of which there is one kind
       const bool is_interleaved = c_.roles[static_cast<std::size_t>(q.scale_role)].is_interleaved;
       const char axis = q.along_m ? 'm' : 'n';
-      line(fmt::format("const float factor{} = z.scale_along_{}<{}, {}>(a.aux[{}], p);", quantised_, axis,
-                       types.substr(0, types.find(", 32")), is_interleaved, scales));
-      stores += fmt::format("    z.store_along_{}<{}>(a.aux[{}], factor{});\n", axis, types.substr(0, types.find(',')), slot,
-                            quantised_++);
+      line(fmt::format("const auto factors{} = z.scale_along_{}<{}, {}>(a.aux[{}], p);", quantised_, axis, kinds, is_interleaved,
+                       scales));
+      stores += fmt::format("    z.store_along_{}<{}>(a.aux[{}], factors{});\n", axis, kinds, slot, quantised_++);
     }
     body_ += stores;
     plan_.text.prologues = prologues_text(c_, plan_);
@@ -373,7 +376,7 @@ class Generator {
         "  VG_DEVICE void load_ahead(const TilePiece& t) {{\n{}  }}\n"
         "  VG_DEVICE void begin(const TilePiece& t) {{\n    piece = t;\n{}  }}\n"
         "  VG_DEVICE void begin_rows() {{\n{}  }}\n"
-        "  VG_DEVICE void {} {{\n{}  }}\n"
+        "{}  VG_DEVICE void {} {{\n{}  }}\n"
         "  VG_DEVICE void begin_chunk() {{\n{}  }}\n"
         "  VG_DEVICE void pass(int block, int unit) {{\n{}  }}\n"
         "  template <int UNITS>\n  VG_DEVICE void end_chunk(int block, int unit) {{\n{}  }}\n"
@@ -382,8 +385,8 @@ class Generator {
         "  VG_DEVICE void start(const TilePiece& t) {{\n    piece = t;\n{}  }}\n"
         "  VG_DEVICE void finish(const TilePiece& t) {{\n    piece = t;\n{}  }}\n"
         "  VG_DEVICE void clear(const TilePiece& t) {{\n{}  }}\n{}}};",
-        state_, load_ahead_, begin_, begin_rows_,
-        has_rope(c_) ? "chunk(uint32 chunk, int batch, int row, int col) const"
+        state_, load_ahead_, begin_, begin_rows_, has_rope(c_) ? "  template <class Next>\n" : "",
+        has_rope(c_) ? "chunk(const Rope::Words& words, int batch, int row, int col, const Next& fetch_next) const"
                      : fmt::format("unit(float (&r)[{}][8], const Position& at)", c_.gemms.size()),
         body_, begin_chunk_, pass_, end_chunk_, end_rows_, end, start, finish, clear_, copies);
   }

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "engine/sm90/problem.hpp"
+#include "engine/sm90/rope.hpp"
 #include "engine/sm90/runs.hpp"
 
 namespace verglas::sm90 {
@@ -106,7 +107,9 @@ double drain_of(const chain::FusionChain& c) {
   }
   const auto further = static_cast<double>(std::max<std::size_t>(1, c.stores.size()) - 1);
   cycles += 120.0 * staged.further_count + 400.0 * (further - staged.further_count);
-  return cycles + 250.0 * static_cast<double>(c.reductions.size()) + cycles_of_quantisers(c);
+  // Rotated columns are quantised by whole chunks, in fewer.
+  const double of_quantisers = cycles_of_quantisers(c) * (has_rope(c) ? 0.8 : 1.0);
+  return cycles + 250.0 * static_cast<double>(c.reductions.size()) + of_quantisers;
 }
 
 double predict_seconds(const KernelConfig& c, const std::array<std::int64_t, 4>& extents, int sm_count, double drain,
