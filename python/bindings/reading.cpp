@@ -89,7 +89,8 @@ std::vector<Reading> readings_of(const CompiledPlan& plan) {
     const OperandInfo& o = plan.operands()[at(role.operand)];
     r.is_blob |= role.is_interleaved;
     r.is_matrix |= role.kind == a || role.kind == b || role.kind == output || role.kind == reduction;
-    if (role.kind != b) continue;
+    // Rows are what a gradient sums over, and nobody passes them in another order.
+    if (role.kind != b || plan.chain().grouping.axis == chain::GroupedAxis::k) continue;
     r.is_b = true;
     r.k_major = o.stride[at(role.axis[2])] == 1;
     r.has_major = r.k_major || o.stride[at(role.axis[1])] == 1;

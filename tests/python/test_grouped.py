@@ -120,6 +120,24 @@ def test_the_gradient_of_the_weights(accumulate):
     assert (out == want).all()
 
 
+@pytest.mark.parametrize("rows", [0, 1, 4, 5, 6, 9])
+@pytest.mark.parametrize(("k", "n"), [(3, 4), (4, 4), (5, 4), (6, 6), (4, 5)])
+@pytest.mark.parametrize("along_rows", [False, True])
+def test_a_gradient_takes_any_number_of_rows(rows, k, n, along_rows):
+    """Whatever their number is as an extent of another operand: rows are never taken for columns."""
+    graph = verglas.Graph(io_data_type="float32")
+    x = graph.tensor(name="x", dim=[1, 6, k], stride=[6 * k, k, 1])
+    dout = graph.tensor(name="dout", dim=[1, 6, n], stride=[6 * n, 1, 6] if along_rows else [6 * n, n, 1])
+    o = graph.tensor(name="o", dim=[2, 1, 1], stride=[1, 1, 1], data_type="int32")
+    dw = graph.moe_grouped_matmul_bwd(x, dout, o, offsets=ENDS).set_output(True)
+    graph.build()
+    a, b = integers((1, rows, k), rows), integers((1, rows, n), n)
+    passed = np.asfortranarray(b[0])[None] if along_rows else b
+    cut, out = rows // 2, np.full((2, k, n), 7, np.float32)
+    graph.execute({x: a, dout: passed, o: np.array([cut, rows], np.int32).reshape(2, 1, 1), dw: out})
+    assert (out == np.stack([a[0, :cut].T @ b[0, :cut], a[0, cut:].T @ b[0, cut:]])).all()
+
+
 def test_weights_by_address():
     token = integers((1, 20, 8), 1)
     weights = [integers((8, 6), 10 + e) for e in range(3)]
