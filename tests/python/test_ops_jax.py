@@ -11,6 +11,7 @@ from verglas import _verglas, ops
 try:
     import jax
     import jax.numpy as jnp
+    from jax import export
 except ImportError:
     lacking("xla", "jax is not installed", module=True)
 if _verglas.xla_targets() is None:
@@ -253,7 +254,7 @@ def test_refusals_are_raised_while_tracing():
         with pytest.raises(verglas.Error) as caught:
             jax.eval_shape(call, a, b)
         assert caught.value.rule == rule
-    symbolic = jax.ShapeDtypeStruct(jax.export.symbolic_shape("m, 7, 1"), F32)
+    symbolic = jax.ShapeDtypeStruct(export.symbolic_shape("m, 7, 1"), F32)
     with pytest.raises(ValueError, match=r"op\.extent.* gemm_amax, a: got shape \(m, 7, 1\)"):
         jax.eval_shape(ops.gemm_amax_jax_forward, symbolic, b)
     with pytest.raises(ValueError, match="row-major"):
