@@ -88,7 +88,8 @@ std::vector<Reading> readings_of(const CompiledPlan& plan) {
     Reading& r = all[at(role.operand)];
     const OperandInfo& o = plan.operands()[at(role.operand)];
     r.is_blob |= role.is_interleaved;
-    r.is_matrix |= role.kind == a || role.kind == b || role.kind == output || role.kind == reduction;
+    const bool is_scale = role.kind == scale_a || role.kind == scale_b || role.kind == output_scale;
+    r.is_matrix |= is_scale || role.kind == a || role.kind == b || role.kind == output || role.kind == reduction;
     // Rows are what a gradient sums over, and nobody passes them in another order.
     if (role.kind != b || plan.chain().grouping.axis == chain::GroupedAxis::k) continue;
     r.is_b = true;

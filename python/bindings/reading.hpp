@@ -11,7 +11,7 @@ namespace verglas::python {
 
 /// What the rules ask about one operand; settled when the plan is compiled.
 struct Reading {
-  bool is_matrix = false;                   ///< an a, b, output or reduction: rank 2 or 3
+  bool is_matrix = false;                   ///< an a, b, their scales, output or reduction: rank 2 or 3
   bool is_b = false;                        ///< fills a role b, maybe others too
   bool is_scalar = false;                   ///< passed by value
   bool is_blob = false;                     ///< interleaved scales: a run of bytes, of any extents

@@ -253,6 +253,31 @@ def test_plain_scales_have_one_for_each_block_and_the_type_of_the_description():
             graph.execute({**good, SA: bad, C: out})
 
 
+@pytest.mark.parametrize(
+    ("declared", "live"), [((32, 96), (64, 64)), ((32, 96), (64, 96)), ((96, 32), (96, 64)), ((64, 64), (32, 32))]
+)
+@pytest.mark.parametrize("axis", [None, 0])
+@pytest.mark.parametrize("rank", [2, 3])
+def test_scales_of_other_extents_where_one_of_them_was_1(declared, live, axis, rank):
+    """One block is no broadcast axis."""
+    graph = verglas.Graph(io_data_type=data_type.FLOAT)
+    (m, n), k = declared, 32
+    A, B = graph.tensor(name="A", dim=[m, k], stride=[k, 1], data_type=E4M3), graph.tensor(name="B", dim=[k, n], stride=[n, 1])
+    SA = graph.tensor(name="SA", dim=[m, 1], stride=[1, 1], data_type=E8M0)
+    product = graph.matmul(graph.block_scale_dequantize(A, SA, [1, 32]), B)
+    Q, S = graph.block_scale_quantize(product, 32, axis)
+    Q.set_output(True).set_data_type(E4M3)
+    S.set_output(True).set_data_type(E8M0)
+    graph.build()
+    (m, n), k = live, 64
+    q, s = np.zeros((m, n), E4M3), np.zeros((m, n // 32) if axis is None else (m // 32, n), E8M0)
+    sa, b = np.full((m, 2), 128, np.uint8), np.ones((k, n), np.float32)
+    whole = (lambda x: x) if rank == 2 else (lambda x: x[None])
+    graph.execute([whole(x) for x in (np.ones((m, k), E4M3), b, sa, q, s)])
+    held = q.astype(np.float64) * np.repeat(s.astype(np.float64), 32, 1 if axis is None else 0)
+    assert (held == 128).all()
+
+
 def test_fp4_in_bytes_that_lie_apart_is_refused():
     rng = np.random.default_rng(0)
     graph = verglas.Graph(io_data_type=data_type.FLOAT)
