@@ -174,8 +174,9 @@ class Generator {
     }
     state_ += fmt::format("  {} quantiser{};\n", type, quantised_);
     begin_ += fmt::format("    {}::pad<64 * Layout<Config>::M_BLOCKS, Config::BLOCK_N>(a.aux[{}], p, t);\n", type, scales);
-    line(fmt::format("quantiser{}.unit({}, a.aux[{}], a.aux[{}], p, at, {}, piece.consumer);", quantised_++, value, slot, scales,
-                     words));
+    line(fmt::format("quantiser{}.unit({}, a.aux[{}], a.aux[{}], p, at);", quantised_, value, slot, scales));
+    end_units_ += fmt::format("    quantiser{}.end_units(a.aux[{}], a.aux[{}], p, at, {}, piece.consumer);\n", quantised_++, slot,
+                              scales, words);
   }
 
   void store_run(const RunStore& s) {
@@ -377,6 +378,7 @@ class Generator {
         "  VG_DEVICE void begin(const TilePiece& t) {{\n    piece = t;\n{}  }}\n"
         "  VG_DEVICE void begin_rows() {{\n{}  }}\n"
         "{}  VG_DEVICE void {} {{\n{}  }}\n"
+        "  VG_DEVICE void end_units(const Position& at) {{\n{}  }}\n"
         "  VG_DEVICE void begin_chunk() {{\n{}  }}\n"
         "  VG_DEVICE void pass(int block, int unit) {{\n{}  }}\n"
         "  template <int UNITS>\n  VG_DEVICE void end_chunk(int block, int unit) {{\n{}  }}\n"
@@ -388,7 +390,7 @@ class Generator {
         state_, load_ahead_, begin_, begin_rows_, has_rope(c_) ? "  template <class Next>\n" : "",
         has_rope(c_) ? "chunk(const Rope::Words& words, int batch, int row, int col, const Next& fetch_next) const"
                      : fmt::format("unit(float (&r)[{}][8], const Position& at)", c_.gemms.size()),
-        body_, begin_chunk_, pass_, end_chunk_, end_rows_, end, start, finish, clear_, copies);
+        body_, end_units_, begin_chunk_, pass_, end_chunk_, end_rows_, end, start, finish, clear_, copies);
   }
 
   void step(const chain::Step& s) {
@@ -420,8 +422,8 @@ class Generator {
   int tile_slot_ = 0;
   bool in_runs_ = false;
   int run_bytes_ = 0;  ///< of a slot, as far as outputs have their place in it
-  std::string state_, load_ahead_, store_further_, store_runs_, begin_chunk_, pass_, end_chunk_, begin_, begin_rows_, end_rows_,
-      start_, keep_, clear_;
+  std::string state_, load_ahead_, store_further_, store_runs_, end_units_, begin_chunk_, pass_, end_chunk_, begin_, begin_rows_,
+      end_rows_, start_, keep_, clear_;
   Ending ending_, last_;
 };
 

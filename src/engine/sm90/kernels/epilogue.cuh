@@ -159,6 +159,9 @@ class Drain {
                                       ? 1
                                       : AT_ONCE* Output::BYTES / 128;
 
+  /// Units of a chunk behind which quantisers may have what they take at once.
+  static constexpr int STEP = least(C::QUANTISED_COLUMNS == 0 ? 128 : C::QUANTISED_COLUMNS, 128 / Output::BYTES) / 16;
+
   template <class Accumulator>
   VG_DEVICE void fill(uint32 chunk, uint32 further, Accumulator (&acc)[C::GEMMS][L::M_BLOCKS][C::BLOCK_N / 2], Epilogue& epilogue,
                       const TilePiece& piece, int block, int c) {
@@ -188,23 +191,33 @@ class Drain {
     const int in_piece = 64 * block + 16 * warp + lane / 4, col = piece.col + lane % 4 * 2;
     const int row = MAPPED ? place_of(piece, in_piece) : piece.row + in_piece,
               down = MAPPED ? place_of(piece, in_piece + 8) - row : 8;
+    // Groups of units end behind the loop: in it, the compiler would copy for each unit what only the last one has, and again for
+    // each chunk, before it sees which that is.
 #pragma unroll
-    for (int in_chunk = 0; in_chunk < width / Output::BYTES; in_chunk += 16) {
-      const int u = (first + in_chunk) / 16;
-      // Units beyond D need no work; and a branch around each keeps ptxas from hoisting one into another, which spills.
-      if (C::QUANTISED_COLUMNS == 0 && piece.col + 16 * u >= p_.n) {
-        epilogue.pass(block, u);
-        continue;
-      }
-      float x[C::GEMMS][8];
+    for (int start = 0; start < width / Output::BYTES; start += 16 * STEP) {
 #pragma unroll
-      for (int i = 0; i < 8 * C::GEMMS; ++i) {
-        x[i / 8][i % 8] = as_lane(acc[i / 8][block][8 * u + i % 8]);
-        asm volatile("" : "+f"(x[i / 8][i % 8]));  // nothing of a unit is computed ahead of it
+      for (int in_chunk = start; in_chunk < least(start + 16 * STEP, width / Output::BYTES); in_chunk += 16) {
+        const int u = (first + in_chunk) / 16;
+        // Units beyond D need no work; and a branch around each keeps ptxas from hoisting one into another, which spills.
+        if (C::QUANTISED_COLUMNS == 0 && piece.col + 16 * u >= p_.n) {
+          epilogue.pass(block, u);
+          continue;
+        }
+        float x[C::GEMMS][8];
+#pragma unroll
+        for (int i = 0; i < 8 * C::GEMMS; ++i) {
+          x[i / 8][i % 8] = as_lane(acc[i / 8][block][8 * u + i % 8]);
+          asm volatile("" : "+f"(x[i / 8][i % 8]));  // nothing of a unit is computed ahead of it
+        }
+        const Place place{chunk, width, in_chunk};
+        epilogue.unit(x, {piece.batch, row, col + 16 * u, block, u, place, {further, width, in_chunk}, end_of(piece), down});
+        if constexpr (C::HAS_D) stage<Output, C::D_ALONG_M>(place, x[0]);
       }
-      const Place place{chunk, width, in_chunk};
-      epilogue.unit(x, {piece.batch, row, col + 16 * u, block, u, place, {further, width, in_chunk}, end_of(piece), down});
-      if constexpr (C::HAS_D) stage<Output, C::D_ALONG_M>(place, x[0]);
+      if constexpr (C::QUANTISED_COLUMNS > 0) {
+        const int last = (first + least(start + 16 * STEP, width / Output::BYTES)) / 16 - 1;
+        // The column is formed anew: kept over the units, it spills beside producers that decode.
+        epilogue.end_units({piece.batch, row, piece.col + lane % 4 * 2 + 16 * last, block, last, {}, {}, end_of(piece), down});
+      }
     }
   }
   VG_DEVICE void store(const Epilogue& epilogue, uint32 chunk, uint32 further, const TilePiece& piece, int block, int c) {

@@ -29,12 +29,30 @@ VG_DEVICE void store_scales(char* row, int64 stride, const uint32 (&stored)[EACH
   }
 }
 
+template <int N>
+struct Constant {
+  VG_DEVICE constexpr operator int() const { return N; }
+};
+/// work(count) where `unit` of UNITS is the last of `count` that come at once: of GROUP, or of four or two of the rest.
+template <int UNITS, int GROUP, class Work>
+VG_DEVICE void end_of_group(int unit, const Work& work) {
+  const auto end = [&](auto count) {
+    if (unit % count == count - 1) work(count);
+  };
+  if (UNITS % GROUP == 0 || unit / GROUP * GROUP + GROUP <= UNITS)
+    end(Constant<GROUP>{});
+  else if (GROUP > 4 && unit / 4 * 4 + 4 <= UNITS)
+    end(Constant<4>{});
+  else
+    end(Constant<2>{});
+}
+
 /// One quantised output, by blocks along N. Units come in pairs, which are one block of 32 or two of 16 in each row; of the first
 /// UNITS of a tile GROUP of them come at once, since they need not wait for each other's lanes, and of others four where there
 /// are as many. Of every PART columns of the product it has one.
 template <class Elements, class Stored, int BLOCK, bool INTERLEAVED, int PART, int UNITS, int GROUP>
 struct Quantiser {
-  float held[GROUP - 1][8];  // the units before
+  float held[GROUP][8];  // the units of a group
   NarrowStore<Elements> out;
   char* scale;  // of this lane's row, from the first block of the row on
   float most;   // of all magnitudes so far; for an amax beside it, which sets it to 0
@@ -47,19 +65,17 @@ struct Quantiser {
                  (t.col + COLUMNS) / PART / BLOCK);
   }
 
-  VG_DEVICE void unit(const float (&v)[8], const Aux& data, const Aux& scales, const Parameters& p, const Position& at, uint32,
-                      int) {
-    const int quad = static_cast<int>(threadIdx.x) % 4, col = at.col - 2 * quad;
+  VG_DEVICE void unit(const float (&v)[8], const Aux& data, const Aux& scales, const Parameters& p, const Position& at) {
     if (at.unit == 0 && !ANEW) {
-      out.begin(data, at, col, p.n / PART);
+      out.begin(data, at, at.col - 2 * (static_cast<int>(threadIdx.x) % 4), p.n / PART);
       begin_scales(scales, p, at);
     }
-    if (at.unit / GROUP * GROUP + GROUP <= UNITS)
-      gather<GROUP>(v, data, scales, p, at, col);
-    else if (GROUP > 4 && at.unit / 4 * 4 + 4 <= UNITS)
-      gather<4>(v, data, scales, p, at, col);
-    else
-      gather<2>(v, data, scales, p, at, col);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) held[at.unit % GROUP][i] = v[i];
+  }
+  /// After the unit `at`, where a group may end.
+  VG_DEVICE void end_units(const Aux& data, const Aux& scales, const Parameters& p, const Position& at, uint32, int) {
+    end_of_group<UNITS, GROUP>(at.unit, [&](auto count) { several<count>(data, scales, p, at); });
   }
 
  private:
@@ -73,23 +89,12 @@ struct Quantiser {
     scale = static_cast<char*>(const_cast<void*>(scales.address)) +
             place_of_scales<INTERLEAVED>(scales, row, 0, at.batch, p.m, p.n / PART / BLOCK);
   }
+  /// COUNT units, of which the last is `at`. A lane finds COUNT * 8 / BLOCK scales.
   template <int COUNT>
-  VG_DEVICE void gather(const float (&v)[8], const Aux& data, const Aux& scales, const Parameters& p, const Position& at,
-                        int col) {
-    if (at.unit % COUNT == COUNT - 1) {
-      several<COUNT>(v, data, scales, p, at, col);
-      return;
-    }
-#pragma unroll
-    for (int i = 0; i < 8; ++i) held[at.unit % COUNT][i] = v[i];
-  }
-  /// COUNT units, of which the last is `last`. A lane finds COUNT * 8 / BLOCK scales.
-  template <int COUNT>
-  VG_DEVICE void several(const float (&last)[8], const Aux& data, const Aux& scales, const Parameters& p, const Position& at,
-                         int col) {
+  VG_DEVICE void several(const Aux& data, const Aux& scales, const Parameters& p, const Position& at) {
     constexpr int BLOCKS = COUNT * 16 / BLOCK, EACH = BLOCKS == 1 ? 1 : BLOCKS / 2;  // of a row, of a lane
-    const int quad = static_cast<int>(threadIdx.x) % 4;
-    const auto value = [&](int u, int i) { return u == COUNT - 1 ? last[i] : held[u][i]; };
+    const int quad = static_cast<int>(threadIdx.x) % 4, col = at.col - 2 * quad, first_held = (at.unit - COUNT + 1) % GROUP;
+    const auto value = [&](int u, int i) { return held[first_held + u][i]; };
     float own[BLOCKS];  // of the row of this lane
 #pragma unroll
     for (int b = 0; b < BLOCKS; ++b) {
@@ -143,7 +148,7 @@ struct Quantiser {
 /// group of units; kept beside the products they would take registers.
 template <class Elements, class Stored, int BLOCK, bool INTERLEAVED, int UNITS, int GROUP, bool ANEW>
 struct ColumnQuantiser {
-  float held[GROUP - 1][8];
+  float held[GROUP][8];
   NarrowStore<Elements> out;
 
   template <int ROWS, int COLUMNS>
@@ -152,41 +157,31 @@ struct ColumnQuantiser {
       pad_scales(scales, t.batch, p.n, p.m / BLOCK, t.col, t.col + COLUMNS, t.row / BLOCK, (t.row + ROWS) / BLOCK);
   }
 
-  VG_DEVICE void unit(const float (&v)[8], const Aux& data, const Aux& scales, const Parameters& p, const Position& at,
-                      uint32 words, int consumer) {
+  VG_DEVICE void unit(const float (&v)[8], const Aux& data, const Aux&, const Parameters& p, const Position& at) {
     if (at.unit == 0) out.begin(data, at, at.col - 2 * (static_cast<int>(threadIdx.x) % 4), p.n);
-    if (at.unit / GROUP * GROUP + GROUP <= UNITS)
-      gather<GROUP>(v, data, scales, p, at, words, consumer);
-    else if (GROUP > 4 && at.unit / 4 * 4 + 4 <= UNITS)
-      gather<4>(v, data, scales, p, at, words, consumer);
-    else
-      gather<2>(v, data, scales, p, at, words, consumer);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) held[at.unit % GROUP][i] = v[i];
+  }
+  VG_DEVICE void end_units(const Aux& data, const Aux& scales, const Parameters& p, const Position& at, uint32 words,
+                           int consumer) {
+    end_of_group<UNITS, GROUP>(at.unit, [&](auto count) { several<count>(data, scales, p, at, words, consumer); });
   }
 
  private:
-  template <int COUNT>
-  VG_DEVICE void gather(const float (&v)[8], const Aux& data, const Aux& scales, const Parameters& p, const Position& at,
-                        uint32 words, int consumer) {
-    if (at.unit % COUNT == COUNT - 1) {
-      several<COUNT>(v, data, scales, p, at, words, consumer);
-      return;
-    }
-#pragma unroll
-    for (int i = 0; i < 8; ++i) held[at.unit % COUNT][i] = v[i];
-  }
-  /// COUNT units, of which the last is `last`. A unit's columns are four pieces, of one lane of four each: its 2 quad, 2 quad +
+  /// COUNT units, of which the last is `at`. A unit's columns are four pieces, of one lane of four each: its 2 quad, 2 quad +
   /// 1, and the same 8 further right. `words` has lines of all pieces for each of a warp's 8 pairs of rows, where pieces of every
   /// second line are exchanged by fours, and behind those of all warps the factors of two; blocks of 16 need none.
   template <int COUNT>
-  VG_DEVICE void several(const float (&last)[8], const Aux& data, const Aux& scales, const Parameters& p, const Position& at,
-                         uint32 words, int consumer) {
+  VG_DEVICE void several(const Aux& data, const Aux& scales, const Parameters& p, const Position& at, uint32 words,
+                         int consumer) {
     constexpr uint32 LINE = 64 * COUNT, WARP = 8 * LINE;  // bytes
     // A lane finds the scales of so many neighbouring columns of a piece, or lanes from LANES on those of others once more.
     constexpr int OWN = BLOCK == 16 ? COUNT / 2 : COUNT < 4 ? 1 : COUNT / 4, LANES = 16 * COUNT / (BLOCK / 16) / OWN;
     int thread = static_cast<int>(threadIdx.x) % 128;
     if constexpr (ANEW) asm volatile("" : "+r"(thread));
     const int lane = thread % 32, warp = thread / 32, quad = lane % 4;
-    const auto value = [&](int u, int i) { return u == COUNT - 1 ? last[i] : held[u][i]; };
+    const int first_held = (at.unit - COUNT + 1) % GROUP;
+    const auto value = [&](int u, int i) { return held[first_held + u][i]; };
     const auto most = [&](int u, int i) { return __float_as_uint(larger(fabsf(value(u, i)), fabsf(value(u, i + 2)))); };
     const auto piece_of = [&](uint32 line, uint32 piece) { return LINE * line + 16 * (piece ^ 4 * (line % 2)); };
     const uint32 of_warp = words + WARP * static_cast<uint32>(warp);

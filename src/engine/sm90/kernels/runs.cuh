@@ -93,6 +93,8 @@ class RunDrain {
       epilogue.unit(x,
                     {batch, row + 16 * warp + lane / 4, 32 * pair + 16 * u + lane % 4 * 2, block, 2 * j + u, place, place, p_.m});
     }
+    if constexpr (C::QUANTISED_COLUMNS > 0)
+      epilogue.end_units({batch, row + 16 * warp + lane / 4, 32 * pair + 16 + lane % 4 * 2, block, 2 * j + 1, {}, {}, p_.m});
   }
 
   const Parameters& p_;
