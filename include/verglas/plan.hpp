@@ -98,6 +98,10 @@ class CompiledPlan {
   WorkspaceSize workspace() const noexcept;
   std::string name() const;    ///< "cpu[PRODUCT=1]"
   std::string engine() const;  ///< "cpu"
+  /// Why its code came out slower than was predicted ("it spills 8 bytes"); empty: nothing is known.
+  std::string flaw() const;
+  /// The plans that `PlanList::compile` compiled before this one, and their flaws: a line each, mostly none.
+  std::string passed_over() const;
   int engine_id() const noexcept;
   const Knobs& knobs() const noexcept;
   Device device() const noexcept;
@@ -173,7 +177,9 @@ class PlanList {
   const std::string& tuning_note() const noexcept;
 
   CompiledPlan compile(std::size_t i) const;
-  /// The first entry, in order, that compiles and is not barred (or the pinned one). Throws `unsupported` with every reason.
+  /// The first entry, in order, that compiles and is not barred (or the pinned one). One whose code spills registers, or was
+  /// compiled in another way that makes it slow, is passed over unless it was measured, or no other is better; `passed_over` says
+  /// so. Throws `unsupported` with every reason.
   CompiledPlan compile() const;
 
   /// Null when the graph is not a chain.

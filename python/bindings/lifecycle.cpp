@@ -93,6 +93,7 @@ void Lifecycle::build_plans(BuildPlanPolicy policy) {
     if (!all) return;
   }
   std::string failures;
+  std::optional<std::size_t> flawed;  // as in PlanList::compile
   for (std::size_t i = 0; i < plans_.size() && (all || !chosen_); ++i) {
     std::string why = bar_of(i);
     if (why.empty()) {
@@ -103,9 +104,15 @@ void Lifecycle::build_plans(BuildPlanPolicy policy) {
         why = e.what();
       }
     }
-    if (why.empty() && !chosen_) chosen_ = i;
+    if (why.empty() && !chosen_) {
+      if (built_[i]->plan.flaw().empty() || plans_.measured_seconds(i) > 0)
+        chosen_ = i;
+      else if (!flawed)
+        flawed = i;
+    }
     if (!why.empty()) failures += plans_.name(i) + ": " + why + "; ";
   }
+  if (!chosen_) chosen_ = flawed;
   if (!chosen_) throw broken(Rule::plan_none, failures + plans_.unsupported_text());
 }
 

@@ -26,6 +26,7 @@ struct Claim {
 struct Compiled {
   recipe::Recipe recipe;
   std::unique_ptr<recipe::Launcher> launcher;
+  std::string flaw = {};  ///< why another plan of the list is better than was predicted, a clause about this one; empty: nothing
 };
 
 /// What code is compiled for where there is no device to ask.

@@ -1,5 +1,7 @@
 #include "jit/report.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 
@@ -39,6 +41,12 @@ bool ResourceReport::setmaxnreg_ignored() const noexcept {
 }
 bool ResourceReport::wgmma_serialised() const noexcept {
   return any_code(advice, [](int code) { return code >= 7509 && code <= 7515 && code != 7512; });
+}
+
+std::string ResourceReport::flaw() const {
+  if (wgmma_serialised()) return "its products wait for each other";
+  if (setmaxnreg_ignored()) return "it keeps the registers that it was entered with";
+  return spills() ? fmt::format("it spills {} bytes", spill_store_bytes + spill_load_bytes) : std::string();
 }
 
 ResourceReport parse_report(std::string_view log) {

@@ -21,6 +21,8 @@ struct ResourceReport {
   /// C7509 to C7515: the tensor cores wait between instructions.
   bool wgmma_serialised() const noexcept;
   bool spills() const noexcept { return spill_store_bytes != 0 || spill_load_bytes != 0; }
+  /// Why the kernel is slower than it was meant to be, a clause; empty: for nothing that ptxas says.
+  std::string flaw() const;
   /// No spill, no stack, no advice, no warning: what the test of every flavor demands.
   bool clean() const noexcept { return !spills() && stack_bytes == 0 && advice.empty() && warnings.empty(); }
 };

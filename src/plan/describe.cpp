@@ -17,6 +17,10 @@ std::string cost_text(const FusionChain& c) {
                      cost.bytes_read, cost.bytes_written, cost.product_operations, cost.elementwise_operations, cost.intensity());
 }
 
+std::string faults_text(const CompiledPlan& p) {
+  return (p.passed_over().empty() ? "" : "passed over\n" + p.passed_over()) + (p.flaw().empty() ? "" : "flaw " + p.flaw() + "\n");
+}
+
 }  // namespace
 
 std::string summary_of(const CompiledPlan& p) { return plan::summary_of(p.chain()) + " → " + p.name(); }
@@ -30,7 +34,7 @@ std::string summary_of(const PlanList& plans) {
 }
 
 std::string describe(const CompiledPlan& p) {
-  std::string s = summary_of(p) + "\n" + chain::print(p.chain()) + cost_text(p.chain());
+  std::string s = summary_of(p) + "\n" + faults_text(p) + chain::print(p.chain()) + cost_text(p.chain());
   const WorkspaceSize w = p.workspace();
   s += fmt::format("workspace {} bytes\nchecks of a call\n", w.bytes);
   return s + recipe::print_checks(p.recipe(), p.chain());

@@ -36,14 +36,8 @@ OperandInfo info_of(const chain::FusionChain& c, std::size_t index) {
   return info;
 }
 
-CompiledPlan compile_entry(const PlanState& s, const Entry& e) {
-  return make_compiled(s.chain, *e.engine, e.knobs, e.engine->compile(*s.chain, e.knobs, s.device));
-}
-
-}  // namespace
-
-CompiledPlan make_compiled(std::shared_ptr<const chain::FusionChain> chain, const engine::Engine& engine, Knobs knobs,
-                           engine::Compiled compiled) {
+std::shared_ptr<CompiledState> make_state(std::shared_ptr<const chain::FusionChain> chain, const engine::Engine& engine,
+                                          Knobs knobs, engine::Compiled compiled) {
   auto state = std::make_shared<CompiledState>();
   state->chain = std::move(chain);
   state->engine = &engine;
@@ -56,7 +50,18 @@ CompiledPlan make_compiled(std::shared_ptr<const chain::FusionChain> chain, cons
     const auto [it, fresh] = state->by_name.emplace(o.name, static_cast<int>(i));
     if (!fresh) it->second = -1;
   }
-  return CompiledPlan(std::move(state));
+  return state;
+}
+
+std::shared_ptr<CompiledState> compile_entry(const PlanState& s, const Entry& e) {
+  return make_state(s.chain, *e.engine, e.knobs, e.engine->compile(*s.chain, e.knobs, s.device));
+}
+
+}  // namespace
+
+CompiledPlan make_compiled(std::shared_ptr<const chain::FusionChain> chain, const engine::Engine& engine, Knobs knobs,
+                           engine::Compiled compiled) {
+  return CompiledPlan(make_state(std::move(chain), engine, std::move(knobs), std::move(compiled)));
 }
 
 std::shared_ptr<PlanState> make_plans(Result<chain::FusionChain> analysed, const PlanOptions& options) {
@@ -164,7 +169,7 @@ const std::string& PlanList::tuning_note() const noexcept {
   return state_ ? state_->tuning_note : none;
 }
 
-CompiledPlan PlanList::compile(std::size_t i) const { return plan::compile_entry(*state_, entry_at(state_, i)); }
+CompiledPlan PlanList::compile(std::size_t i) const { return CompiledPlan(plan::compile_entry(*state_, entry_at(state_, i))); }
 
 CompiledPlan PlanList::compile() const {
   if (size() == 0) throw broken(Rule::plan_none, unsupported_text());
@@ -173,7 +178,8 @@ CompiledPlan PlanList::compile() const {
     if (barred(i)) throw broken(Rule::plan_barred, name(i) + " is selected and deselected");
     return compile(i);
   }
-  std::string failures;
+  std::string failures, passed_over;
+  std::shared_ptr<plan::CompiledState> flawed;
   for (std::size_t k = 0; k < size(); ++k) {
     const std::size_t i = k < state_->order.size() ? state_->order[k] : k;
     if (barred(i)) {
@@ -181,11 +187,19 @@ CompiledPlan PlanList::compile() const {
       continue;
     }
     try {
-      return compile(i);
+      std::shared_ptr<plan::CompiledState> compiled = plan::compile_entry(*state_, state_->entries[i]);
+      const std::string& flaw = compiled->compiled.flaw;
+      if (flaw.empty() || measured_seconds(i) > 0) {  // what was measured is no prediction
+        compiled->passed_over = std::move(passed_over);
+        return CompiledPlan(std::move(compiled));
+      }
+      passed_over += name(i) + ": " + flaw + "\n";
+      if (!flawed) flawed = std::move(compiled);
     } catch (const Error& e) {
       failures += name(i) + ": " + e.what() + "; ";
     }
   }
+  if (flawed) return CompiledPlan(std::move(flawed));
   throw broken(Rule::plan_none, failures + unsupported_text());
 }
 
@@ -253,6 +267,8 @@ void CompiledPlan::check() const {
 WorkspaceSize CompiledPlan::workspace() const noexcept { return state_ ? state_->compiled.recipe.workspace : WorkspaceSize{}; }
 std::string CompiledPlan::name() const { return state_ ? engine::plan_name(*state_->engine, state_->knobs) : std::string(); }
 std::string CompiledPlan::engine() const { return state_ ? std::string(state_->engine->name()) : std::string(); }
+std::string CompiledPlan::flaw() const { return state_ ? state_->compiled.flaw : std::string(); }
+std::string CompiledPlan::passed_over() const { return state_ ? state_->passed_over : std::string(); }
 int CompiledPlan::engine_id() const noexcept { return state_ ? state_->engine->id() : -1; }
 const Knobs& CompiledPlan::knobs() const noexcept {
   static const Knobs none;

@@ -36,6 +36,7 @@ struct CompiledState {
   std::vector<OperandInfo> operands;
   std::unordered_map<std::int64_t, int> by_uid;
   std::unordered_map<std::string, int> by_name;  ///< −1: the name is not unique
+  std::string passed_over;                       ///< plans that were compiled before this one, and their flaws, a line each
 };
 
 /// The plan around what an engine compiled or loaded.

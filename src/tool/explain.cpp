@@ -72,6 +72,7 @@ std::string text_report(const Graph& g, const PlanList& plans, const CompiledPla
   std::string s = graph_text(g.data()) + describe(plans);
   for (const auto& [engine, note] : notes_of(plans, device)) s += fmt::format("{}: {}\n", engine, note);
   if (!plan.valid()) return s;
+  if (!plan.flaw().empty()) s += fmt::format("flaw of {}: {}\n", plan.name(), plan.flaw());
   return s + fmt::format("checks of a call of {}\n{}", plan.name(), recipe::print_checks(plan.recipe(), plan.chain()));
 }
 
@@ -127,6 +128,7 @@ Json json_report(const Graph& graph, const PlanList& plans, const CompiledPlan& 
   j["recipe"] = nullptr;
   if (plan.valid())
     j["recipe"] = {{"plan", plan.name()},
+                   {"flaw", plan.flaw()},
                    {"workspace_bytes", plan.workspace().bytes},
                    {"checks", lines_of(recipe::print_checks(plan.recipe(), plan.chain()))}};
   return j;

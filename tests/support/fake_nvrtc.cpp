@@ -25,6 +25,7 @@ struct FakeNvrtc::State {
   int compiles = 0, waiting = 0, parameter_bytes = 64;
   bool held = false;
   std::string log;
+  std::map<std::string, std::string> logs;  // of kernels, by part of a name
   std::vector<std::string> options;
   std::map<std::string, nvrtcResult, std::less<>> failures;
 
@@ -89,6 +90,8 @@ nvrtcResult nvrtcCompileProgram(nvrtcProgram program, int count, const char* con
   --s.waiting;
   FakeNvrtc::State::Program& p = s.programs.at(program);
   p.log = s.log;
+  for (const auto& [part, log] : s.logs)
+    if (p.kernel.find(part) != std::string::npos) p.log = log;
   if (const nvrtcResult failure = s.enter("nvrtcCompileProgram"); failure != NVRTC_SUCCESS) return failure;
   s.options.assign(options, options + count);
   for (const std::string& option : s.options) p.text += '\3' + option;
@@ -158,6 +161,10 @@ void FakeNvrtc::set_parameter_bytes(int bytes) {
 void FakeNvrtc::set_log(std::string log) {
   const std::lock_guard lock(state_->mutex);
   state_->log = std::move(log);
+}
+void FakeNvrtc::set_log_of(std::string part, std::string log) {
+  const std::lock_guard lock(state_->mutex);
+  state_->logs[std::move(part)] = std::move(log);
 }
 void FakeNvrtc::fail_next(std::string_view call, nvrtcResult code) {
   const std::lock_guard lock(state_->mutex);

@@ -26,6 +26,8 @@ class FakeNvrtc {
 
   void set_parameter_bytes(int bytes);
   void set_log(std::string log);
+  /// Of kernels whose name has `part` in it, instead.
+  void set_log_of(std::string part, std::string log);
   /// The next call of that name answers `code`.
   void fail_next(std::string_view call, verglas::cuda::nvrtcResult code);
   /// Compiles wait until `release`; `wait_for_compile` returns once one is waiting.

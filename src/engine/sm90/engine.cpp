@@ -69,20 +69,30 @@ class Sm90Engine final : public engine::Engine {
     const auto is_wanted = [&](const Knobs& offer) {
       return std::includes(offer.begin(), offer.end(), knobs.begin(), knobs.end());
     };
-    const auto best = std::find_if(offered.begin(), offered.end(), is_wanted);
+    auto best = std::find_if(offered.begin(), offered.end(), is_wanted);
     if (best == offered.end())
       throw broken(Rule::plan_replay, "knobs", engine::plan_name(*this, knobs),
                    "part of one of its " + std::to_string(offered.size()) + " configurations, the first being " +
                        engine::plan_name(*this, offered.front()));
     const auto nvrtc = cuda::nvrtc();
     if (!nvrtc) throw broken(nvrtc.error().rule, nvrtc.error().text);
+    const auto compiled = [&](const Knobs& k) { return jit::process_store().compile(**nvrtc, part_of(chain, k).request); };
+    jit::CompiledKernel kernel = compiled(*best);
+    // As PlanList::compile: the first without a flaw, or the first.
+    for (auto next = best + 1; !kernel.report.flaw().empty() && next != offered.end(); ++next) {
+      if (!is_wanted(*next)) continue;
+      if (jit::CompiledKernel other = compiled(*next); other.report.flaw().empty()) {
+        kernel = std::move(other);
+        best = next;
+      }
+    }
     knobs = *best;
     const Part part = part_of(chain, knobs);
     file.engine = name();
     file.arch = part.request.arch;
     file.nvrtc = std::to_string((*nvrtc)->major) + "." + std::to_string((*nvrtc)->minor) + " (" + (*nvrtc)->build + ")";
     file.key = jit::source_key(part.request);
-    file.kernels.push_back(jit::process_store().compile(**nvrtc, part.request));
+    file.kernels.push_back(std::move(kernel));
     return std::nullopt;
   }
 
@@ -130,8 +140,11 @@ class Sm90Engine final : public engine::Engine {
   static engine::Compiled assemble(const chain::FusionChain& chain, Part part, Kernel kernel, Device device, int sm_count) {
     recipe::Recipe recipe =
         recipe::build(chain, requirements_of(part.seen, part.is_exchanged, part.config, part.epilogue.maps, device));
-    return {std::move(recipe), make_launcher(std::move(part.seen), part.is_exchanged, part.config, std::move(part.epilogue),
-                                             std::move(kernel), device, sm_count)};
+    std::string flaw = kernel->report().flaw();
+    return {std::move(recipe),
+            make_launcher(std::move(part.seen), part.is_exchanged, part.config, std::move(part.epilogue), std::move(kernel),
+                          device, sm_count),
+            std::move(flaw)};
   }
 
   /// One cheap call: asked for every configuration, where all facts would take milliseconds.

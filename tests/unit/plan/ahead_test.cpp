@@ -10,6 +10,7 @@
 #include "base/rules.hpp"
 #include "cuda/nvrtc_table.hpp"
 #include "engine/sm90/parameter_block.hpp"
+#include "jit/cache.hpp"
 #include "jit/container.hpp"
 #include "support/fake_nvrtc.hpp"
 #include "support/recording_driver.hpp"
@@ -90,6 +91,25 @@ class Ahead : public ::testing::Test {
 
   support::TempFolder folder;
 };
+
+TEST_F(Ahead, TakesKnobsWhoseKernelDoesNotSpill) {
+  const cuda::DriverOverride none(nullptr);
+  support::FakeNvrtc nvrtc;
+  nvrtc.set_parameter_bytes(static_cast<int>(sizeof(ParameterBlock)));
+  Graph g = product();
+  Knobs first, other;
+  jit::cache_clear();  // of kernels with what was said about them
+  const std::string spilled = plan::compile_ahead(g, {}, first).kernels[0].kernel;
+  jit::cache_clear();
+  nvrtc.set_log_of(spilled.substr(0, spilled.find("_")) + "_" + std::to_string(first.at("TILE_M")) + "x" +
+                       std::to_string(first.at("TILE_N")) + "x",
+                   "ptxas         .     8 bytes stack frame, 4 bytes spill stores, 4 bytes spill loads\n");
+  EXPECT_FALSE(plan::compile_ahead(g, {}, other).kernels[0].report.spills());
+  EXPECT_NE(other, first);
+  Knobs wanted = first;
+  EXPECT_TRUE(plan::compile_ahead(g, {}, wanted).kernels[0].report.spills()) << "knobs that are asked for are not replaced";
+  jit::cache_clear();
+}
 
 TEST_F(Ahead, LoadsWithoutNvrtcAndLaunchesWhatACompiledPlanDoes) {
   const std::string path = written(compiled());

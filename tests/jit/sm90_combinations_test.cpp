@@ -1,0 +1,83 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "chain/analyse.hpp"
+#include "cuda/nvrtc_table.hpp"
+#include "engine/sm90/engine.hpp"
+#include "engine/sm90/generate.hpp"
+#include "support/feature_graph.hpp"
+#include "support/feature_pairs.hpp"
+#include "support/required.hpp"
+#include "verglas/verglas.hpp"
+
+// What a kernel may have meets in any combination: of graphs drawn for that, the first plan that is not passed over for what
+// ptxas says of its kernel (PlanList::compile) is there for each.
+//   VERGLAS_CASE=n   that graph alone     VERGLAS_SLOW=1   1,000 chains in place of 72
+namespace verglas {
+namespace {
+
+jit::CompiledKernel compiled(const support::DrawnPlan& d) {
+  Graph g;
+  support::FeatureGraph(d.seed).describe(g);
+  g.validate();
+  const auto chain = chain::analyse(g.data());
+  return jit::compile(**cuda::nvrtc(),
+                      sm90::compile_request(sm90::configuration_of(*chain, d.knobs), sm90::epilogue_of(*chain, d.knobs).text));
+}
+
+struct Tally {
+  std::mutex mutex;  // guards the rest
+  int kernels = 0, chains = 0, passed_over = 0;
+};
+
+/// Compiles plans until one has no flaw; false where there is no plan to compile.
+bool try_plans(std::uint64_t seed, Tally& tally) {
+  const std::vector<support::DrawnPlan> plans = support::plans_of(seed);
+  if (plans.empty()) return false;
+  std::string said, flaw = "none was tried";
+  int tried = 0;
+  for (auto p = plans.begin(); p != plans.end() && !flaw.empty(); ++p, ++tried) {
+    flaw = compiled(*p).report.flaw();
+    if (!flaw.empty()) said += p->line() + ": " + flaw + "\n";
+  }
+  const std::scoped_lock lock(tally.mutex);
+  tally.kernels += tried;
+  ++tally.chains;
+  tally.passed_over += flaw.empty() ? tried - 1 : 0;
+  std::printf("%s", said.c_str());
+  EXPECT_TRUE(flaw.empty()) << "every plan has one: " << said;
+  return true;
+}
+
+TEST(Sm90Combinations, HaveAPlanWhoseKernelHasNoFlaw) {
+  if (const auto nvrtc = cuda::nvrtc(); !nvrtc) VERGLAS_SKIP_FOR_WANT_OF("nvrtc", nvrtc.error().text);
+  Tally tally;
+  if (const char* seed = std::getenv("VERGLAS_CASE")) {
+    EXPECT_TRUE(try_plans(std::strtoull(seed, nullptr, 10), tally)) << "nobody serves that graph";
+    return;
+  }
+  const int wanted = std::getenv("VERGLAS_SLOW") != nullptr ? 1000 : 72;
+  std::atomic<std::uint64_t> next{0};
+  std::atomic<int> begun{0};
+  {
+    std::vector<std::jthread> workers;
+    for (unsigned t = 0; t < std::max(1U, std::thread::hardware_concurrency()); ++t)
+      workers.emplace_back([&] {
+        while (begun++ < wanted)
+          while (!try_plans(next++, tally)) continue;
+      });
+  }
+  EXPECT_EQ(tally.chains, wanted);
+  std::printf("%d kernels of %d chains, %d passed over\n", tally.kernels, tally.chains, tally.passed_over);
+}
+
+}  // namespace
+}  // namespace verglas
