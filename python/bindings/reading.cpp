@@ -38,7 +38,7 @@ bool is_row_major(const TensorView& v) noexcept {
 bool has_other_rank(const TensorView& v, const OperandInfo& o, const Reading& r) noexcept {
   if (!r.is_matrix) {
     const auto real = std::count_if(v.extent.begin(), v.extent.begin() + v.rank, [](std::int64_t e) { return e != 1; });
-    return real != r.real_axes;
+    return r.is_list ? real > 1 : real != r.real_axes;
   }
   if (v.rank == 2) return o.dim.size() == 3 && o.dim[0] != 1;
   if (v.rank == 3) return o.dim.size() == 2 && v.extent[0] != 1;
@@ -88,6 +88,7 @@ std::vector<Reading> readings_of(const CompiledPlan& plan) {
     Reading& r = all[at(role.operand)];
     const OperandInfo& o = plan.operands()[at(role.operand)];
     r.is_blob |= role.is_interleaved;
+    r.is_list |= role.kind == group_offset || role.kind == token_index || role.kind == token_slot || role.kind == b_table;
     const bool is_scale = role.kind == scale_a || role.kind == scale_b || role.kind == output_scale;
     r.is_matrix |= is_scale || role.kind == a || role.kind == b || role.kind == output || role.kind == reduction;
     // Rows are what a gradient sums over, and nobody passes them in another order.

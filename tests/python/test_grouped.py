@@ -138,6 +138,33 @@ def test_a_gradient_takes_any_number_of_rows(rows, k, n, along_rows):
     assert (out == np.stack([a[0, :cut].T @ b[0, :cut], a[0, cut:].T @ b[0, cut:]])).all()
 
 
+@pytest.mark.parametrize("mode", [MODE.NONE, MODE.GATHER, MODE.SCATTER])
+@pytest.mark.parametrize("flat", [False, True])
+def test_a_description_of_one_row_takes_more_and_of_one_group_no_more(mode, flat):
+    """Lists of several numbers are never read as the one that was declared."""
+    graph = verglas.Graph(io_data_type="float32")
+    t = graph.tensor(name="t", dim=[1, 1, 4], stride=[4, 4, 1])
+    w = graph.tensor(name="w", dim=[1, 4, 3], stride=[12, 3, 1])
+    o = graph.tensor(name="o", dim=[1, 1, 1], stride=[1, 1, 1], data_type="int32")
+    lists = [graph.tensor(name=n, dim=[1, 1, 1], stride=[1, 1, 1], data_type="int32") for n in "is"]
+    given = {MODE.NONE: 0, MODE.GATHER: 1, MODE.SCATTER: 2}[mode]
+    y = graph.moe_grouped_matmul(t, w, o, *lists[:given], mode=mode, offsets=ENDS).set_output(True)
+    graph.build()
+    rows, x, weights = 6, integers((1, 6, 4)), integers((1, 4, 3), 1)
+    index, slot = np.arange(rows, dtype=np.int32)[::-1].copy(), np.zeros(rows, np.int32)
+    shaped = (lambda a: a) if flat else (lambda a: a.reshape(1, -1, 1))
+    out = np.full((1, rows, 3), 7, np.float32)
+    pack = {t: x, w: weights, y: out} | dict(zip(lists[:given], map(shaped, (index, slot)), strict=False))
+    with pytest.raises(verglas.InvalidCallError, match=r"call\.aux_extent"):
+        ends = np.array([2, 3, 5], np.int32)
+        graph.execute(pack | {o: ends if flat else ends.reshape(-1, 1, 1)})
+    assert (out == 7).all()
+    graph.execute(pack | {o: np.array([5], np.int32)})
+    want = x[0] @ weights[0] if mode == MODE.NONE else x[0, ::-1] @ weights[0]
+    owned = slice(1, 6) if mode == MODE.SCATTER else slice(0, 5)
+    assert (out[0, owned] == want[owned]).all() and (np.delete(out[0], owned, 0) == 7).all()
+
+
 def test_weights_by_address():
     token = integers((1, 20, 8), 1)
     weights = [integers((8, 6), 10 + e) for e in range(3)]
