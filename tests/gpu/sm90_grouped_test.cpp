@@ -13,7 +13,7 @@ TEST_P(Sm90Grouped, IsExactForGeneratedGroupings) {
   GroupedCalls calls(*driver_, GetParam());
   const PlanList all = calls.plans();
   ASSERT_GT(all.size(), 0U) << all.unsupported_text();
-  const std::vector<CompiledPlan> compiled = support::compile_each_tile_once(all, 5);
+  const std::vector<CompiledPlan> compiled = support::compile_each_tile_once(all, GetParam().is_short ? 8 : 5);
   support::Random random(17);
   for (const CompiledPlan& plan : compiled) {
     SCOPED_TRACE(plan.name());
@@ -55,7 +55,11 @@ INSTANTIATE_TEST_SUITE_P(
         GroupedKind{
             .name = "by_address_reduces", .out = DataType::fp32, .reduces = true, .mode = MoeMode::scatter, .by_address = true},
         GroupedKind{.name = "by_address_pairs", .out = DataType::fp32, .by_address = true, .pairs = true},
-        GroupedKind{.name = "pairs", .out = DataType::fp32, .pairs = true},
+        GroupedKind{.name = "pairs", .out = DataType::fp32, .pairs = true}, GroupedKind{.name = "short", .is_short = true},
+        GroupedKind{.name = "short_wide", .out = DataType::fp32, .ends = true, .b_k_major = false, .is_short = true},
+        GroupedKind{.name = "short_fused", .is_fused = true, .is_short = true},
+        GroupedKind{.name = "short_scatter", .mode = MoeMode::scatter, .top_k = 2, .is_short = true},
+        GroupedKind{.name = "short_gather", .mode = MoeMode::gather, .is_short = true},
         GroupedKind{.name = "fp8", .in = DataType::fp8_e4m3, .out = DataType::fp32, .pitch = 336}),
     [](const auto& info) { return info.param.name; });
 

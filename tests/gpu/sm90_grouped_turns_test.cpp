@@ -150,6 +150,88 @@ TEST_F(Sm90GroupedTurns, EveryTileOfAGradientIsComputedOnce) {
   }
 }
 
+// Of little depth: more of them than a block finds at its start, on every tile; depths that end inside a k-step.
+TEST_F(Sm90GroupedTurns, EveryShortTileIsComputedOnce) {
+  constexpr std::int64_t kMany = 1000, kExperts = 3, kWide = 4616;  // 33 tiles of 128 columns and more, 132 blocks
+  for (const std::int64_t depth : {16, 64, 152}) {
+    std::vector<std::int32_t> ends;
+    for (std::int64_t g = 0, row = 0; g < kMany; ++g)
+      ends.push_back(static_cast<std::int32_t>(row += g == 17 ? 140 : g == 400 ? 0 : 1 + g * 37 % 3));
+    const std::int64_t rows = ends.back();
+    Graph g({.io_data_type = DataType::bf16});
+    const Tensor x = g.tensor({.name = "x", .dim = {1, rows, depth}, .stride = {rows * depth, depth, 1}});
+    const Tensor w = g.tensor({.name = "w", .dim = {kExperts, depth, kWide}, .stride = {depth * kWide, 1, depth}});
+    const Tensor o = g.tensor({.name = "o", .dim = {kMany}, .stride = {1}, .data_type = DataType::int32});
+    g.moe_grouped_matmul(x, w, o, {.offsets = MoeOffsets::end}).set_output(true).set_data_type(DataType::bf16);
+    const PlanList all = g.plans({.device = kGpu, .deselect_engines = {"cpu", "cublaslt"}});
+    ASSERT_GT(all.size(), 0U) << all.unsupported_text();
+    const std::vector<CompiledPlan> compiled = support::compile_each_tile_once(all, all.size());
+    std::vector<int> ix(static_cast<std::size_t>(rows * depth)), iw(static_cast<std::size_t>(kExperts * kWide * depth));
+    std::vector<std::uint16_t> hx, hw, want(static_cast<std::size_t>(rows * kWide));
+    for (std::size_t i = 0; i < ix.size(); ++i) hx.push_back(half_of(ix[i] = drawn(static_cast<std::int64_t>(i))));
+    for (std::size_t i = 0; i < iw.size(); ++i) hw.push_back(half_of(iw[i] = drawn(static_cast<std::int64_t>(3 * i + i / 7))));
+    for (std::int64_t e = 0, r = 0; e < kMany; ++e)
+      for (; r < ends[static_cast<std::size_t>(e)]; ++r)
+        for (std::int64_t n = 0; n < kWide; ++n) {
+          int sum = 0;
+          const int *token = &ix[static_cast<std::size_t>(r * depth)],
+                    *weight = &iw[static_cast<std::size_t>((e % kExperts * kWide + n) * depth)];
+          for (std::int64_t k = 0; k < depth; ++k) sum += token[k] * weight[k];
+          want[static_cast<std::size_t>(r * kWide + n)] = half_of(sum);  // below 256: exact
+        }
+    support::DeviceBuffer vx(*driver_, hx.size() * 2, 0), vw(*driver_, hw.size() * 2, 0), vo(*driver_, kMany * 4, 0),
+        vy(*driver_, want.size() * 2, 0);
+    vx.upload(hx.data());
+    vw.upload(hw.data());
+    vo.upload(ends.data());
+    for (const CompiledPlan& plan : compiled) {
+      vy.fill(0xEE);
+      ASSERT_TRUE(plan.execute(std::vector<void*>{vx.data(), vw.data(), vo.data(), vy.data()}).ok());
+      const std::vector<std::uint8_t> got = vy.download();
+      ASSERT_EQ(std::memcmp(got.data(), want.data(), got.size()), 0) << plan.name() << " depth " << depth;
+    }
+  }
+}
+
+TEST_F(Sm90GroupedTurns, EveryShortTileOfAGradientIsComputedOnce) {
+  constexpr std::int64_t kMany = 1000, kM = 8, kWide = 4616;
+  std::vector<std::int32_t> ends;
+  for (std::int64_t g = 0, row = 0; g < kMany; ++g)
+    ends.push_back(static_cast<std::int32_t>(row += g == 17 ? 90 : g % 50 == 3 ? 0 : 1 + g * 37 % 3));
+  const std::int64_t rows = ends.back();
+  Graph g({.io_data_type = DataType::bf16});
+  const Tensor x = g.tensor({.name = "x", .dim = {1, rows, kM}, .stride = {rows * kM, kM, 1}});
+  const Tensor d = g.tensor({.name = "d", .dim = {1, rows, kWide}, .stride = {rows * kWide, kWide, 1}});
+  const Tensor o = g.tensor({.name = "o", .dim = {kMany}, .stride = {1}, .data_type = DataType::int32});
+  g.moe_grouped_matmul_bwd(x, d, o, {.offsets = MoeOffsets::end}).set_output(true).set_data_type(DataType::bf16);
+  const PlanList all = g.plans({.device = kGpu, .deselect_engines = {"cpu", "cublaslt"}});
+  ASSERT_GT(all.size(), 0U) << all.unsupported_text();
+  const std::vector<CompiledPlan> compiled = support::compile_each_tile_once(all, all.size());
+  std::vector<int> ix(static_cast<std::size_t>(rows * kM)), id(static_cast<std::size_t>(rows * kWide));
+  std::vector<std::uint16_t> hx, hd, want(static_cast<std::size_t>(kMany * kM * kWide));
+  for (std::size_t i = 0; i < ix.size(); ++i) hx.push_back(half_of(ix[i] = drawn(static_cast<std::int64_t>(i))));
+  for (std::size_t i = 0; i < id.size(); ++i) hd.push_back(half_of(id[i] = drawn(static_cast<std::int64_t>(3 * i + i / 7))));
+  for (std::int64_t e = 0; e < kMany; ++e)
+    for (std::int64_t m = 0; m < kM; ++m)
+      for (std::int64_t n = 0; n < kWide; ++n) {
+        int sum = 0;
+        for (std::int64_t r = e == 0 ? 0 : ends[static_cast<std::size_t>(e - 1)]; r < ends[static_cast<std::size_t>(e)]; ++r)
+          sum += ix[static_cast<std::size_t>(r * kM + m)] * id[static_cast<std::size_t>(r * kWide + n)];
+        want[static_cast<std::size_t>((e * kM + m) * kWide + n)] = half_of(sum);
+      }
+  support::DeviceBuffer vx(*driver_, hx.size() * 2, 0), vd(*driver_, hd.size() * 2, 0), vo(*driver_, kMany * 4, 0),
+      vw(*driver_, want.size() * 2, 0);
+  vx.upload(hx.data());
+  vd.upload(hd.data());
+  vo.upload(ends.data());
+  for (const CompiledPlan& plan : compiled) {
+    vw.fill(0xEE);
+    ASSERT_TRUE(plan.execute(std::vector<void*>{vx.data(), vd.data(), vo.data(), vw.data()}).ok());
+    const std::vector<std::uint8_t> got = vw.download();
+    ASSERT_EQ(std::memcmp(got.data(), want.data(), got.size()), 0) << plan.name();
+  }
+}
+
 TEST_F(Sm90GroupedTurns, OnTwoStreamsAndInAReplayAtOnce) {
   const CompiledPlan plan = plans().compile();
   Calls first(*driver_, firsts(false)), second(*driver_, firsts(false)), replayed(*driver_, firsts(false));

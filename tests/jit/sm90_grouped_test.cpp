@@ -13,12 +13,13 @@
 namespace verglas {
 namespace {
 
-constexpr std::int64_t kRows = 8192, kK = 2048, kN = 1408, kGroups = 64;
+constexpr std::int64_t kN = 1408, kGroups = 64;
 
 /// Operands of a grouped graph.
 struct Moe {
+  std::int64_t rows, depth;
   Graph g;
-  Tensor x = input("x", {1, kRows, kK}), offsets = input("offsets", {kGroups}, DataType::int32);
+  Tensor x = input("x", {1, rows, depth}), offsets = input("offsets", {kGroups}, DataType::int32);
 
   Tensor input(const char* name, std::vector<std::int64_t> dim, DataType t = DataType::bf16) {
     std::vector<std::int64_t> stride(dim.size(), 1);
@@ -28,25 +29,28 @@ struct Moe {
   Tensor index, slot;
   bool is_gradient = false, by_address = false;
   Tensor product(const char* name, MoeMode mode = MoeMode::none) {
-    Tensor w = g.tensor({.name = name, .dim = {kGroups, kK, kN}, .stride = {kK * kN, 1, kK}});
+    Tensor w = g.tensor({.name = name, .dim = {kGroups, depth, kN}, .stride = {depth * kN, 1, depth}});
     w.set_by_pointers(by_address);
-    if (mode != MoeMode::none && !index.valid()) index = input("index", {1, kRows, 1}, DataType::int32);
-    if (mode == MoeMode::scatter && !slot.valid()) slot = input("slot", {1, kRows, 1}, DataType::int32);
+    if (mode != MoeMode::none && !index.valid()) index = input("index", {1, rows, 1}, DataType::int32);
+    if (mode == MoeMode::scatter && !slot.valid()) slot = input("slot", {1, rows, 1}, DataType::int32);
     return g.moe_grouped_matmul(x, w, offsets, {.mode = mode}, index, slot);
   }
   /// With scales of blocks on both sides.
   Tensor scaled(DataType type, std::int64_t block, MoeMode mode) {
     const DataType scale = block == 16 ? DataType::fp8_e4m3 : DataType::fp8_e8m0;
-    const std::int64_t blocks = kK / block;
-    const Tensor narrow = g.tensor({.name = "w", .dim = {kGroups, kK, kN}, .stride = {kK * kN, 1, kK}, .data_type = type});
+    const std::int64_t blocks = depth / block;
+    const Tensor narrow =
+        g.tensor({.name = "w", .dim = {kGroups, depth, kN}, .stride = {depth * kN, 1, depth}, .data_type = type});
     const Tensor of_w =
         g.tensor({.name = "sw", .dim = {kGroups, blocks, kN}, .stride = {blocks * kN, 1, blocks}, .data_type = scale});
     const Tensor tokens =
-        g.block_scale_dequantize(input("t", {1, kRows, kK}, type), input("st", {1, kRows, blocks}, scale), {1, block});
+        g.block_scale_dequantize(input("t", {1, rows, depth}, type), input("st", {1, rows, blocks}, scale), {1, block});
     const Tensor weights = g.block_scale_dequantize(narrow, of_w, {block, 1});
-    const Tensor list = mode == MoeMode::none ? Tensor() : input("index", {1, kRows, 1}, DataType::int32);
+    const Tensor list = mode == MoeMode::none ? Tensor() : input("index", {1, rows, 1}, DataType::int32);
     return g.moe_grouped_matmul(tokens, weights, offsets, {.mode = mode}, list);
   }
+  /// Short: few rows of little depth, whose tiles are found ahead.
+  explicit Moe(bool is_short) : rows(is_short ? 2048 : 8192), depth(is_short ? 64 : 2048) {}
   void reduce(const Tensor& y, ReductionMode mode, std::vector<std::int64_t> dim) {
     const bool of_groups = dim[0] > 1 && !is_gradient;
     g.reduction(y, mode, {}, of_groups ? offsets : Tensor())
@@ -59,13 +63,13 @@ struct Moe {
 struct Named {
   std::string name;
   std::function<void(Moe&)> describe;
-  bool by_address = false;
+  bool by_address = false, is_short = false;
 };
 std::vector<Named> graphs() {
   return {
       {"bias_of_groups",
        [](Moe& m) {
-         const Tensor scaled = m.g.mul(m.product("w"), m.input("prob", {1, kRows, 1}, DataType::fp32));
+         const Tensor scaled = m.g.mul(m.product("w"), m.input("prob", {1, m.rows, 1}, DataType::fp32));
          m.g.add(scaled, m.input("bias", {kGroups, 1, kN})).set_output(true);
        }},
       {"swiglu_of_groups",
@@ -76,14 +80,14 @@ std::vector<Named> graphs() {
        }},
       {"gathered",
        [](Moe& m) {
-         const Tensor y = m.g.mul(m.product("w", MoeMode::gather), m.input("prob", {1, kRows, 1}, DataType::fp32));
+         const Tensor y = m.g.mul(m.product("w", MoeMode::gather), m.input("prob", {1, m.rows, 1}, DataType::fp32));
          m.g.add(y, m.input("bias", {kGroups, 1, kN})).set_output(true);
        }},
       {"scattered",
        [](Moe& m) {
-         const Tensor y = m.g.mul(m.product("w", MoeMode::scatter), m.input("prob", {1, kRows, 1}, DataType::fp32));
-         m.g.add(y, m.input("residual", {1, kRows, kN})).set_output(true);
-         m.reduce(y, ReductionMode::amax, {1, kRows, 1});
+         const Tensor y = m.g.mul(m.product("w", MoeMode::scatter), m.input("prob", {1, m.rows, 1}, DataType::fp32));
+         m.g.add(y, m.input("residual", {1, m.rows, kN})).set_output(true);
+         m.reduce(y, ReductionMode::amax, {1, m.rows, 1});
        }},
       {"two_outputs",
        [](Moe& m) {
@@ -100,7 +104,7 @@ std::vector<Named> graphs() {
        [](Moe& m) {
          const Tensor y = m.product("w").set_output(true);
          m.reduce(y, ReductionMode::avg, {1, 1, kN});
-         m.reduce(y, ReductionMode::norm2, {1, kRows, 1});
+         m.reduce(y, ReductionMode::norm2, {1, m.rows, 1});
        }},
       {"weights_by_address", [](Moe& m) { m.product("w").set_output(true); }, true},
       {"gathered_by_address", [](Moe& m) { m.product("w", MoeMode::gather).set_output(true); }, true},
@@ -117,30 +121,42 @@ std::vector<Named> graphs() {
       {"converted",
        [](Moe& m) {
          const Tensor scale = m.input("scale", {1, 1, 1}, DataType::fp32);
-         const Tensor x = m.g.mul(m.input("narrow", {1, kRows, kK}, DataType::fp8_e4m3), scale).set_data_type(DataType::bf16);
-         const Tensor w = m.g.tensor({.name = "w", .dim = {kGroups, kK, kN}, .stride = {kK * kN, 1, kK}});
+         const Tensor x =
+             m.g.mul(m.input("narrow", {1, m.rows, m.depth}, DataType::fp8_e4m3), scale).set_data_type(DataType::bf16);
+         const Tensor w = m.g.tensor({.name = "w", .dim = {kGroups, m.depth, kN}, .stride = {m.depth * kN, 1, m.depth}});
          m.g.moe_grouped_matmul(x, w, m.offsets).set_output(true);
        }},
       {"accumulated",
        [](Moe& m) {
-         m.g.moe_grouped_matmul_bwd(m.x, m.input("dy", {1, kRows, kN}), m.offsets, {.accumulate = true})
+         m.g.moe_grouped_matmul_bwd(m.x, m.input("dy", {1, m.rows, kN}), m.offsets, {.accumulate = true})
              .set_output(true)
              .set_data_type(DataType::fp32);
        }},
       {"gradient_with_norms",
        [](Moe& m) {
          m.is_gradient = true;
-         const Tensor dw = m.g.moe_grouped_matmul_bwd(m.x, m.input("dy", {1, kRows, kN}), m.offsets).set_output(true);
+         const Tensor dw = m.g.moe_grouped_matmul_bwd(m.x, m.input("dy", {1, m.rows, kN}), m.offsets).set_output(true);
          m.reduce(dw, ReductionMode::norm2, {kGroups, 1, 1});
        }},
   };
+}
+
+/// Some of them of little depth.
+std::vector<Named> short_graphs() {
+  std::vector<Named> all = graphs();
+  std::erase_if(all, [](const Named& n) {
+    return n.name != "bias_of_groups" && n.name != "gathered" && n.name != "scattered" && n.name != "two_outputs" &&
+           n.name != "weights_by_address" && n.name != "quantised" && n.name != "accumulated";
+  });
+  for (Named& n : all) n.is_short = true;
+  return all;
 }
 
 class GroupedKernels : public ::testing::TestWithParam<Named> {};
 
 TEST_P(GroupedKernels, CompileWithoutSpillStackOrRemark) {
   if (const auto nvrtc = cuda::nvrtc(); !nvrtc) VERGLAS_SKIP_FOR_WANT_OF("nvrtc", nvrtc.error().text);
-  Moe m;
+  Moe m(GetParam().is_short);
   m.by_address = GetParam().by_address;
   GetParam().describe(m);
   m.g.validate();
@@ -153,6 +169,7 @@ TEST_P(GroupedKernels, CompileWithoutSpillStackOrRemark) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Jit, GroupedKernels, ::testing::ValuesIn(graphs()), [](const auto& i) { return i.param.name; });
+INSTANTIATE_TEST_SUITE_P(Short, GroupedKernels, ::testing::ValuesIn(short_graphs()), [](const auto& i) { return i.param.name; });
 
 }  // namespace
 }  // namespace verglas

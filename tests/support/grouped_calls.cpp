@@ -32,14 +32,14 @@ std::vector<std::int64_t> GroupedCalls::strides_of_b() const {
 
 PlanList GroupedCalls::plans() const {
   const GroupedKind& p = kind_;
-  constexpr std::int64_t kRows = 900;
+  const std::int64_t rows = p.is_short ? 300 : 900, depth = p.is_short ? 152 : kK;
   constexpr std::int64_t kG = 5;
-  const std::int64_t tokens = p.mode == MoeMode::gather ? 400 : kRows;
+  const std::int64_t tokens = p.mode == MoeMode::gather ? 400 : rows;
   Graph g({.io_data_type = p.in});
   const Tensor x = g.tensor(
       {.name = "x",
-       .dim = {1, tokens, kK},
-       .stride = {p.a_k_major ? tokens * p.pitch : kK * kMostRows, p.a_k_major ? p.pitch : 1, p.a_k_major ? 1 : kMostRows}});
+       .dim = {1, tokens, depth},
+       .stride = {p.a_k_major ? tokens * p.pitch : depth * kMostRows, p.a_k_major ? p.pitch : 1, p.a_k_major ? 1 : kMostRows}});
   const Tensor o = g.tensor({.name = "o", .dim = {kG}, .stride = {1}, .data_type = p.offset});
   MoeAttributes attributes;
   attributes.mode = p.mode;
@@ -47,11 +47,11 @@ PlanList GroupedCalls::plans() const {
   attributes.top_k = p.top_k;
   attributes.zero_fill = p.zero_fill;
   const auto list = [&](const char* name) {
-    return g.tensor({.name = name, .dim = {1, kRows, 1}, .stride = {kRows, 1, 1}, .data_type = DataType::int32});
+    return g.tensor({.name = name, .dim = {1, rows, 1}, .stride = {rows, 1, 1}, .data_type = DataType::int32});
   };
   const Tensor index = p.mode == MoeMode::none ? Tensor() : list("index");
   const Tensor slot = p.mode == MoeMode::scatter ? list("slot") : Tensor();
-  Tensor w = g.tensor({.name = "w", .dim = {kG, kK, kN}, .stride = strides_of_b()});
+  Tensor w = g.tensor({.name = "w", .dim = {kG, depth, kN}, .stride = strides_of_b()});
   w.set_by_pointers(p.by_address);
   Tensor y = g.moe_grouped_matmul(x, w, o, attributes, index, slot);
   if (p.pairs) {
@@ -59,8 +59,8 @@ PlanList GroupedCalls::plans() const {
     y = g.pointwise(PointwiseMode::sub, {y, g.add(other, other)});
   }
   if (p.is_fused) {
-    y.set_output(true).set_name("sum").set_data_type(DataType::fp32).set_stride({kRows * p.pitch_d, p.pitch_d, 1});
-    const Tensor prob = g.tensor({.name = "prob", .dim = {1, kRows, 1}, .stride = {kRows, 1, 1}, .data_type = DataType::fp32});
+    y.set_output(true).set_name("sum").set_data_type(DataType::fp32).set_stride({rows * p.pitch_d, p.pitch_d, 1});
+    const Tensor prob = g.tensor({.name = "prob", .dim = {1, rows, 1}, .stride = {rows, 1, 1}, .data_type = DataType::fp32});
     const Tensor bias =
         g.tensor({.name = "bias", .dim = {kG, 1, kN}, .stride = {kMostN, kMostN, 1}, .data_type = DataType::fp32});
     y = g.relu(g.add(g.mul(y, prob), bias));
@@ -77,9 +77,9 @@ PlanList GroupedCalls::plans() const {
     reduce("sums", ReductionMode::add, {kG, 1, kN}, true);
     if (p.mode == MoeMode::none) reduce("mean", ReductionMode::avg, {1, 1, 1}, false);
     reduce("least", ReductionMode::min, {1, 1, kN}, false);
-    reduce("most", ReductionMode::max, {1, kRows, 1}, false);
+    reduce("most", ReductionMode::max, {1, rows, 1}, false);
   }
-  y.set_output(true).set_name("y").set_data_type(p.out).set_stride({kRows * p.pitch_d, p.pitch_d, 1});
+  y.set_output(true).set_name("y").set_data_type(p.out).set_stride({rows * p.pitch_d, p.pitch_d, 1});
   return g.plans({.device = kGpu, .deselect_engines = {"cpu", "cublaslt"}});
 }
 

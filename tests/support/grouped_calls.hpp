@@ -30,6 +30,7 @@ struct GroupedKind {
   std::int64_t top_k = 1;
   bool by_address = false;  ///< of weights; N and K are those of the description then
   bool pairs = false;       ///< a second product of the same groups is subtracted twice
+  bool is_short = false;    ///< by the description groups have few rows, of little depth
 };
 std::ostream& operator<<(std::ostream& o, const GroupedKind& k);
 

@@ -66,7 +66,10 @@ std::string group_suffix(const KernelConfig& c) {
                      : c.scatters ? "s"
                                   : "",
                      c.depth_groups ? "k" : "", c.accumulates ? "a" : "", c.wide_offsets ? "w" : "",
-                     c.offsets_are_ends ? "e" : "", c.zero_fill ? "z" : "", c.by_address ? "t" : "", c.claims ? "c" : "") +
+                     c.offsets_are_ends ? "e" : "", c.zero_fill ? "z" : "", c.by_address ? "t" : "",
+                     c.claims        ? "c"
+                     : c.listed != 0 ? "l"
+                                     : "") +
          (c.tail_rows != 0 ? std::to_string(c.tail_rows) : "");
 }
 
@@ -137,7 +140,7 @@ int group_bytes(const KernelConfig& c) noexcept {
   if (c.groups == 0) return 0;
   const int places = c.gathers || c.scatters ? c.consumers * (64 * row_blocks(c) + 4) : 0;
   const int queue = c.claims ? (c.depth_groups ? 4 : 2) * (16 + 4 * 5) : 0, cursors = c.claims ? 6 : 0;  // layout.cuh
-  return queue + 4 * (2 * (c.groups + 1) + threads_of(c) / 32 + cursors + places + (c.gathers ? c.block_m : 0));
+  return queue + 16 * c.listed + 4 * (2 * (c.groups + 1) + threads_of(c) / 32 + cursors + places + (c.gathers ? c.block_m : 0));
 }
 int map_bytes(const KernelConfig& c) noexcept {
   return c.by_address && c.b_path == Path::tma ? (c.stages + 2) * c.b_count * 128 : 0;

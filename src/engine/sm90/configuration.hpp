@@ -75,6 +75,7 @@ struct KernelConfig {
   bool wide_offsets = false, offsets_are_ends = false, zero_fill = false;  ///< of groups: int64; rows behind each; unowned rows
   int tail_rows = 0;          ///< of A, of a box at the end of a group; 0: blocks of 64 there too
   bool claims = false;        ///< blocks take tiles of groups one after the other as they become free
+  int listed = 0;             ///< tiles of groups that a block finds at its start, all at once
   bool programmatic = false;  ///< waits for the previous kernel inside ours: needs the launch attribute of the same name
 
   friend bool operator==(const KernelConfig&, const KernelConfig&) = default;

@@ -48,6 +48,9 @@ constexpr std::int64_t kNarrow = 32;
 /// The same beside fp4 that consumers decode, as long as few rows are.
 constexpr std::int64_t kFewRows = 64;
 
+/// Tiles that a block finds at its start where they are short.
+constexpr int kListed = 256;
+
 /// Rows of A of a box at the end of a group.
 constexpr int kTailRows = 16;
 
@@ -98,6 +101,10 @@ std::vector<Shape> family_of(const chain::FusionChain& c, int sm_count) {
            configuration_of(c, knobs_of(kDecodedShape, false, false)).producers == 2;
   };
   if (!pair && by_two()) all.push_back(kDecodedShape);
+  const bool has_short_tiles = c.declared[1] <= 64 * c.grouping.groups &&
+                               c.declared[3] * bytes_of(multiplied_type(c, first_input(c, 0))) <= kShortTile * kLineBytes;
+  if (c.grouping.axis == chain::GroupedAxis::m && !pair && !promoted && has_short_tiles)
+    all.insert(all.end(), {{64, 256, 2, true}, {64, 128, 2, true}});
   if (c.grouping.axis != chain::GroupedAxis::none) return all;
   const auto [l, m, n, k] = c.declared;
   for (const Shape& s : kSplitShapes)
@@ -228,6 +235,10 @@ KernelConfig configuration_of(const chain::FusionChain& chain, const Knobs& knob
   k.loads_tile = staged.tile.role >= 0;
   k.further_outputs = staged.further_count;
   fit_staging(k);
+  // As many as there is room for, and where registers are.
+  const bool has_registers = results_of(k) <= 128 && k.reductions == 0 && !k.scaled && !decodes;
+  if (k.groups > 0 && !is_long && !k.by_address && has_registers) k.listed = kListed;
+  while (k.listed > 0 && smem_bytes(k) > kSmemBytes) k.listed /= 2;
   return k;
 }
 

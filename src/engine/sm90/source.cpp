@@ -88,6 +88,7 @@ std::string constants_text(const KernelConfig& c) {
   add("int", "TAIL_ROWS", c.tail_rows);
   add("bool", "CLAIMS", c.claims);
   if (c.groups > 0) add("int", "SHORT_TILE", kShortTile);
+  add("int", "LISTED", c.listed);
   add("int", "PRODUCER_REGISTERS", producer_registers(c));
   add("int", "CARRIER_REGISTERS", carrier_registers(c));
   add("int", "CONSUMER_REGISTERS", consumer_registers(c));
@@ -172,7 +173,7 @@ std::string wgmma_text(const KernelConfig& c) {
   if (!from_registers) operands_a = "\"l\"(a), ";
   // Where the depth of a group ends: of a k-block the steps that it has.
   const std::string first_steps =
-      !c.depth_groups
+      !c.depth_groups && c.listed == 0
           ? std::string()
           : fmt::format(
                 "  /// The first `count` k-steps.\n"

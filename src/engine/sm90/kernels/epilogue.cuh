@@ -27,6 +27,10 @@ class Drain {
   static constexpr int CHUNKS = L::CHUNKS * L::M_BLOCKS, RING = C::STORE_BUFFERS, FURTHER = C::FURTHER_OUTPUTS;
   static constexpr bool MAPPED = C::GATHERS || C::SCATTERS;
   static constexpr bool WHOLE_TILE = FURTHER == 0 && RING >= CHUNKS;
+  /// Of short tiles whose chunks take turns: what the copy engine does not store each warp stages and stores by itself, the 16
+  /// rows that it has, and no others wait. Chunks are of one width there.
+  static constexpr bool OWN_ROWS = C::LISTED > 0 && !C::DEPTH_GROUPS && C::D_PIECE == 0 && !WHOLE_TILE && !MAPPED &&
+                                   FURTHER == 0 && !C::LOADS_TILE && C::QUANTISED_COLUMNS == 0 && L::HALF == 0 && L::QUARTER == 0;
   static constexpr bool LOADS_LATE = C::LOADS_TILE && RING < CHUNKS;  // some chunks of the operand wait for D's stores
   static constexpr int least(int a, int b) { return a < b ? a : b; }
   /// Chunks whose stores may still read their buffers when the next is filled.
@@ -76,17 +80,31 @@ class Drain {
     } else {
       each_chunk(epilogue, [&](int i, int c) {
         if (!has_rows(piece, i)) return;
-        const int chunk = i * L::CHUNKS + c, free = chunk - 1 - BUSY;
-        if (leader()) {
-          bulk_wait_read<BUSY>();
-          if (LOADS_LATE && free >= 0 && free + RING < CHUNKS)
-            load(epilogue, piece, free + RING, wrapped(next_ + RING - 1 - BUSY));
+        if constexpr (OWN_ROWS) {
+          if (!copies(piece, i)) {
+            if (c == 0) reuse<0>();
+            if (!owns_rows(piece, i)) return;
+          }
         }
-        consumer_sync(consumer_);
-        wait_for_loaded(next_);
+        const bool own = OWN_ROWS && !copies(piece, i);
+        const int chunk = i * L::CHUNKS + c, free = chunk - 1 - BUSY;
+        if (!own) {
+          if (leader()) {
+            bulk_wait_read<BUSY>();
+            if (LOADS_LATE && free >= 0 && free + RING < CHUNKS)
+              load(epilogue, piece, free + RING, wrapped(next_ + RING - 1 - BUSY));
+          }
+          consumer_sync(consumer_);
+          wait_for_loaded(next_);
+        }
         const uint32 further = buffers_ + (RING + further_) * L::CHUNK_BYTES;
-        fill(buffer(next_), further, acc, epilogue, piece, i, c);
-        publish();
+        fill(buffer(own ? c % RING : next_), further, acc, epilogue, piece, i, c);
+        if (own) {
+          if ((c + 1) % RING != 0 && c + 1 != L::CHUNKS) return;
+          store_own(piece, i, c / RING * RING, c + 1);
+          return;
+        }
+        publish(copies(piece, i));
         store(epilogue, buffer(next_), further, piece, i, c);
         if (leader()) bulk_commit();
         // Runs on from tile to tile: with an odd number of chunks a count of each tile's own would refill a busy buffer.
@@ -132,9 +150,54 @@ class Drain {
     if (leader()) bulk_wait_read<N>();
     consumer_sync(consumer_);
   }
-  VG_DEVICE void publish() {
-    if (C::D_PIECE == 0) fence_async_proxy();
+  /// `copied`: the copy engine reads what was staged. Its fence also waits for what threads have stored so far.
+  VG_DEVICE void publish(bool copied = true) {
+    if (C::D_PIECE == 0 && (copied || FURTHER > 0 || C::LOADS_TILE)) fence_async_proxy();
     consumer_sync(consumer_);
+  }
+  /// Has this warp any of the row block's rows?
+  VG_DEVICE static bool owns_rows(const TilePiece& piece, int block) {
+    return piece.row + 64 * block + 16 * (static_cast<int>(threadIdx.x) / 32 % 4) < piece.end;
+  }
+  /// Chunks that this warp has staged for its 16 rows, four at a time, 16 bytes a lane.
+  VG_DEVICE void store_own(const TilePiece& piece, int block, int first, int last) {
+    constexpr int IN_CHUNK = L::LINE / Output::BYTES, ELEMENTS = 16 / Output::BYTES;
+    using Element = Piece<Output::BYTES>;
+    const int lane = static_cast<int>(threadIdx.x) % 32, line = static_cast<int>(threadIdx.x) / 32 % 4 * 16 + lane / 8;
+    const int row = piece.row + 64 * block + line, col = piece.col + lane % 8 * ELEMENTS;
+    Element* to = static_cast<Element*>(p_.d_view.address) + row * p_.d_view.outer_stride + col;
+    __syncwarp();
+#pragma unroll
+    for (int c = 0; c < RING; ++c) {
+      if (first + c >= last) break;
+      Piece<16> value[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) load_shared(buffer(c) + swizzled(L::LINE, line + 4 * i, lane % 8 * 16), value[i]);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int at = (first + c) * IN_CHUNK;
+        if (row + 4 * i >= piece.end || col + at >= p_.n) continue;
+        Element* element = to + 4 * i * p_.d_view.outer_stride + at;
+        if (col + at + ELEMENTS <= p_.n) {
+          *reinterpret_cast<Piece<16>*>(element) = value[i];
+        } else {
+          const auto parts = __builtin_bit_cast(Parts<16, Output::BYTES>, value[i]);
+#pragma unroll
+          for (int e = 0; e < ELEMENTS; ++e) {
+            if (col + at + e < p_.n) element[e] = parts.e[e];
+          }
+        }
+      }
+    }
+    __syncwarp();  // before these lines are written anew
+  }
+  /// Does the copy engine store a row block? Not where rows behind the end of a group are another's, or some have places
+  /// elsewhere.
+  VG_DEVICE static bool copies(const TilePiece& piece, int block) {
+    if constexpr (C::GROUPS == 0 || C::DEPTH_GROUPS) return true;
+    if constexpr (MAPPED)
+      return C::GATHERS && load_float(flags(piece) + 8 * block) != 0.0f && load_float(flags(piece) + 8 * block + 4) != 0.0f;
+    return piece.row + 64 * block + 64 <= piece.end;
   }
 
   /// Chunk number `chunk` of the piece into buffer b.
@@ -225,10 +288,7 @@ class Drain {
     const Target to{p_.d_view.address, p_.d_view.batch_stride, p_.d_view.outer_stride, p_.d_view.inner_stride};
     if constexpr (C::D_PIECE == 0) {
       const TensorMap* map = width == 128 ? &p_.d : width == 64 ? &p_.d_half : &p_.d_quarter;
-      // The rows behind a group are another's, and some have places elsewhere.
-      const bool in_place = !MAPPED || (C::GATHERS && load_float(flags(piece) + 8 * block) != 0.0f &&
-                                        load_float(flags(piece) + 8 * block + 4) != 0.0f);
-      if (C::GROUPS > 0 && !C::DEPTH_GROUPS && (!in_place || (!MAPPED && row + 64 > piece.end))) {
+      if (!copies(piece, block)) {
         store_by_threads<Output, 16>(chunk, width, to, 0, row, col, piece.end, p_.n, places(piece, block));
         return;
       }

@@ -50,6 +50,7 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
   if constexpr (C::GROUPS > 0) {
     if (C::PROGRAMMATIC) wait_for_previous_kernel();
     GroupTable<C>(memory).read(p);
+    if constexpr (C::LISTED > 0) GroupTiles<C>(p, memory).list();
   }
 
   if (warpgroup < C::PRODUCERS) {
@@ -135,7 +136,7 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
       if (C::PINGPONG && threadIdx.x % 32 == 0) barrier_arrive(L::order(smem, consumer ^ 1));
     };
     int k_blocks = tile.k_blocks, last_steps = 4;
-    if constexpr (C::DEPTH_GROUPS) last_steps = tiles.steps_of(tile.k_end - tile.k - (k_blocks - 1) * L::BLOCK_K);
+    if constexpr (L::CUTS_STEPS) last_steps = tiles.steps_of(tile.k_end - tile.k - (k_blocks - 1) * L::BLOCK_K);
     if (L::ENDS_EARLY && piece.blocks <= 0) {
       pass_tile<C>(smem, ring, k_blocks, on_block);
       k_blocks = 0;
@@ -152,7 +153,7 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
     } else if constexpr (C::PROMOTED) {
       multiply_tile_promoted<C, Wgmma>(acc, smem, ring, k_blocks, first_row_block, on_stage, on_block);
     } else if (L::ENDS_EARLY && L::M_BLOCKS > 1 && piece.blocks == 1) {
-      multiply_tile<C, Wgmma, 1>(acc, smem, ring, k_blocks, first_row_block, on_stage, on_block, on_issued);
+      multiply_tile<C, Wgmma, 1>(acc, smem, ring, k_blocks, first_row_block, on_stage, on_block, on_issued, last_steps);
     } else {
       multiply_tile<C, Wgmma>(acc, smem, ring, k_blocks, first_row_block, on_stage, on_block, on_issued, last_steps);
     }

@@ -138,9 +138,28 @@ struct GroupTable {
 template <class C>
 class GroupTiles {
  public:
-  VG_DEVICE GroupTiles(const Parameters& p, uint8* memory) : p_(p), table_(memory) {}
+  VG_DEVICE GroupTiles(const Parameters& p, uint8* memory) : p_(p), table_(memory), list_(memory + Layout<C>::LIST) {}
   VG_DEVICE uint32 count() const { return static_cast<uint32>(table_.before[p_.groups]); }
 
+  /// By all threads of the block: its first tiles, a thread each. Short ones would be over before one thread has found the next.
+  VG_DEVICE void list() {
+    for (int i = static_cast<int>(threadIdx.x); i < C::LISTED; i += Layout<C>::THREADS) {
+      const uint32 t = blockIdx.x + static_cast<uint32>(i) * gridDim.x;
+      if (t >= count()) break;
+      int cursor = 0;
+      const Tile tile = at(t, cursor);
+      reinterpret_cast<Listed*>(list_)[i] = {tile.m, tile.n, tile.batch, tile.row};
+    }
+    __syncthreads();
+  }
+  /// Tile number t of all, and `i` of this block. Neither falls from call to call.
+  VG_DEVICE Tile nth(uint32 i, uint32 t) {
+    if (C::LISTED == 0 || i >= C::LISTED) return at(t);
+    const Listed listed = reinterpret_cast<const Listed*>(list_)[i];
+    Tile to{listed.m, listed.n, listed.batch, listed.row, C::DEPTH_GROUPS ? p_.m : table_.begin[listed.batch + 1]};
+    complete(to);
+    return to;
+  }
   /// t does not fall from call to call.
   VG_DEVICE Tile at(uint32 t) { return at(t, group_); }
   /// `cursor`: the group of the tile before, and then of this one; or of one further on, where another warp that shares it is
@@ -197,8 +216,8 @@ class GroupTiles {
   }
   VG_DEVICE int k_blocks_of_group(int group) const { return table_.k_blocks_of(group); }
   /// Of a tile that another consumer computes; none where there is no such tile.
-  VG_DEVICE int k_blocks_of(uint32 t) {
-    if constexpr (C::DEPTH_GROUPS) return t < count() ? at(t).k_blocks : 0;
+  VG_DEVICE int k_blocks_of(uint32 i, uint32 t) {
+    if constexpr (C::DEPTH_GROUPS) return t < count() ? nth(i, t).k_blocks : 0;
     return p_.k_blocks;
   }
 
@@ -238,8 +257,13 @@ class GroupTiles {
   }
 
  private:
+  struct alignas(16) Listed {
+    int m, n, batch, row;
+  };
+
   const Parameters& p_;
   GroupTable<C> table_;
+  uint8* list_;
   int group_ = 0;
 };
 
@@ -302,7 +326,8 @@ class WholeTiles {
     to.k_blocks = p_.k_blocks;
     return to;
   }
-  VG_DEVICE int k_blocks_of(uint32) const { return p_.k_blocks; }
+  VG_DEVICE Tile nth(uint32, uint32 t) const { return at(t); }
+  VG_DEVICE int k_blocks_of(uint32, uint32) const { return p_.k_blocks; }
 
  private:
   const Parameters& p_;

@@ -9,6 +9,7 @@ namespace vg {
 ///   STAGES * STAGE_BYTES       CONSUMERS x staging: STORE_BUFFERS chunks of D, FURTHER_BUFFERS of each further output; or
 ///                              RUN_SLOTS x RUN_BYTES (runs.cuh)
 ///   LANDING                    CONSUMERS x (SPLIT - 1) x sums of another block
+///   LIST                       where LISTED tiles of the block lie, 16 bytes each
 ///   BARRIERS                   full[STAGES], empty[STAGES], order[2], landed[CONSUMERS], read[CONSUMERS]
 ///   LOADED                     more of them: loaded[CONSUMERS][STORE_BUFFERS]
 ///   SCRATCH                    CONSUMERS x words of the reductions and of operands along n
@@ -29,6 +30,8 @@ struct Layout {
   static constexpr int M_BLOCKS = C::BLOCK_M / 64 / (C::PINGPONG ? 1 : C::CONSUMERS);  // wgmma row blocks a consumer holds
   /// Of the last tile of a group row blocks may be nobody's: they are not multiplied.
   static constexpr bool ENDS_EARLY = C::GROUPS > 0 && !C::DEPTH_GROUPS && C::BLOCK_M == 128 && (M_BLOCKS == 1 || !C::PROMOTED);
+  /// Of the last k-block only steps that are there are multiplied.
+  static constexpr bool CUTS_STEPS = C::DEPTH_GROUPS || C::LISTED > 0;
   static constexpr int A_LINES = C::BLOCK_M;
   static constexpr int B_LINES = C::B_K_MAJOR ? C::BLOCK_N : (C::BLOCK_N + 63) / 64 * 64;
   static constexpr int A_BYTES =  // of one matrix
@@ -56,7 +59,8 @@ struct Layout {
       (C::STORE_BUFFERS + C::FURTHER_OUTPUTS * C::FURTHER_BUFFERS) * CHUNK_BYTES + C::RUN_SLOTS * C::RUN_BYTES;
   static constexpr int SUMS_BYTES = C::GEMMS * M_BLOCKS * 64 * C::BLOCK_N * 4;  // of a consumer
   static constexpr int LANDING = STAGING + C::CONSUMERS * STAGING_OF_CONSUMER, LANDING_BYTES = (C::SPLIT - 1) * SUMS_BYTES;
-  static constexpr int BARRIERS = LANDING + C::CONSUMERS * LANDING_BYTES;
+  static constexpr int LIST = LANDING + C::CONSUMERS * LANDING_BYTES;
+  static constexpr int BARRIERS = LIST + 16 * C::LISTED;
   static constexpr int LOADED = BARRIERS + 8 * (2 * C::STAGES + 2 + (C::SPLIT > 1 ? 2 * C::CONSUMERS : 0));
   static constexpr int LOADED_BARRIERS = C::LOADS_TILE ? C::CONSUMERS * C::STORE_BUFFERS : 0;
   static constexpr int SCRATCH = LOADED + 8 * LOADED_BARRIERS;

@@ -176,7 +176,7 @@ VG_DEVICE void multiply_tile(typename Wgmma::Accumulator (&acc)[C::GEMMS][Layout
                              OnIssued on_issued, int last_steps = 4) {
   using L = Layout<C>;
   const bool arriving = threadIdx.x % 32 == 0;
-  const int whole = C::DEPTH_GROUPS && last_steps < 4 ? k_blocks - 1 : k_blocks;
+  const int whole = L::CUTS_STEPS && last_steps < 4 && k_blocks != 0 ? k_blocks - 1 : k_blocks;
   int previous = 0;
   for (int k_block = 0; k_block < whole; ++k_block) {
     barrier_wait(L::full(smem, ring.stage), ring.phase);  // acquires what the copy engine wrote
@@ -201,7 +201,7 @@ VG_DEVICE void multiply_tile(typename Wgmma::Accumulator (&acc)[C::GEMMS][Layout
     ring.next();
   }
   int last = -1;
-  if constexpr (C::DEPTH_GROUPS) {
+  if constexpr (L::CUTS_STEPS) {
     if (whole != k_blocks) {
       barrier_wait(L::full(smem, ring.stage), ring.phase);
       const uint32 stage = smem + ring.stage * L::STAGE_BYTES;
@@ -228,8 +228,8 @@ VG_DEVICE void multiply_tile(typename Wgmma::Accumulator (&acc)[C::GEMMS][Layout
 #pragma unroll
     for (int i = 0; i < ROWS; ++i) Wgmma::settle(acc[g][i]);
   }
-  if (arriving && (C::DEPTH_GROUPS ? whole != 0 : !L::ENDS_EARLY || k_blocks != 0)) barrier_arrive(L::empty(smem, previous));
-  if (C::DEPTH_GROUPS && arriving && last >= 0) barrier_arrive(L::empty(smem, last));
+  if (arriving && (!(L::CUTS_STEPS || L::ENDS_EARLY) || whole != 0)) barrier_arrive(L::empty(smem, previous));
+  if (L::CUTS_STEPS && arriving && last >= 0) barrier_arrive(L::empty(smem, last));
 }
 
 /// The stages of a tile of whose rows this consumer has none.

@@ -96,6 +96,7 @@ VG_DEVICE void store_by_threads(uint32 chunk, int width, const Target& to, int b
   const int thread = static_cast<int>(threadIdx.x) % 128;
   for (int i = thread; i < 64 * pieces; i += 128) {
     const int line = i / pieces, piece = i % pieces, inner = col + piece * ELEMENTS;
+    if (places == 0 && row + line >= m) break;
     const int place = places == 0 ? row + line : static_cast<int>(__float_as_uint(load_float(places + 4 * line)));
     if (place >= m || inner >= n) continue;
     Piece<PIECE> value;

@@ -12,28 +12,32 @@ class TurnsOf {
   /// By the producer: the number of its first tile, and of that after t; not below count() when there is none.
   VG_DEVICE uint32 first() const { return blockIdx.x / C::SPLIT; }
   VG_DEVICE uint32 after(uint32 t) const { return t + step(); }
-  VG_DEVICE Tile find(uint32 t) { return tiles_.at(t); }
+  VG_DEVICE Tile find(uint32 t) { return tiles_.nth(i_++, t); }
   VG_DEVICE void ask() {}
 
   /// By a consumer: `begin`, and while there is `more`, `tile` once and `next`.
-  VG_DEVICE void begin(int consumer) { t_ = first() + (C::PINGPONG && consumer == 1 ? step() : 0); }
+  VG_DEVICE void begin(int consumer) {
+    i_ = C::PINGPONG && consumer == 1 ? 1 : 0;
+    t_ = first() + i_ * step();
+  }
   VG_DEVICE bool more() const { return t_ < count_; }
-  VG_DEVICE Tile tile() { return tiles_.at(t_); }
+  VG_DEVICE Tile tile() { return tiles_.nth(i_, t_); }
   VG_DEVICE void next() {
-    t_ += step() * (C::PINGPONG ? 2 : 1);
+    i_ += C::PINGPONG ? 2 : 1;
+    t_ = C::LISTED > 0 ? first() + i_ * step() : t_ + step() * (C::PINGPONG ? 2 : 1);
     phase_ ^= 1;
   }
   /// Parity of the consumer's tiles so far.
   VG_DEVICE uint32 phase() const { return phase_; }
   /// Depth of the block's first tile, and of the one that the other consumer computes after this one's.
-  VG_DEVICE int k_blocks_of_first() { return tiles_.k_blocks_of(first()); }
-  VG_DEVICE int k_blocks_between() { return tiles_.k_blocks_of(t_ + step()); }
+  VG_DEVICE int k_blocks_of_first() { return tiles_.k_blocks_of(0, first()); }
+  VG_DEVICE int k_blocks_between() { return tiles_.k_blocks_of(i_ + 1, t_ + step()); }
 
  private:
   VG_DEVICE static uint32 step() { return gridDim.x / C::SPLIT; }
 
   Tiles<C>& tiles_;
-  uint32 count_, t_ = 0, phase_ = 0;
+  uint32 count_, i_ = 0, t_ = 0, phase_ = 0;
 };
 
 /// Where tiles of groups take unequal times, since some end early: the next one that nobody has, by a counter in memory. The
@@ -110,7 +114,7 @@ class TurnsOf<C, true> {
   /// Of the other consumer's tile. Where depths differ both look at each.
   VG_DEVICE int k_blocks_at(uint32 turn) {
     if constexpr (!C::DEPTH_GROUPS) return p_.k_blocks;
-    if (!*table_.claims) return tiles_.k_blocks_of(blockIdx.x + turn * gridDim.x);
+    if (!*table_.claims) return tiles_.k_blocks_of(turn, blockIdx.x + turn * gridDim.x);
     barrier_wait(full(queue_, turn % QUEUE), turn / QUEUE & 1);
     const int group = static_cast<int>(__float_as_uint(load_float(words(turn % QUEUE) + 8)));
     release(turn);

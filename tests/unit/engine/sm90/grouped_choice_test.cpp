@@ -35,5 +35,15 @@ TEST(Sm90GroupedChoice, LargeGroupsTakeTheTileThatReadsLeast) {
 /// Where each has a handful of rows half of the rows of wider tiles would be nobody's.
 TEST(Sm90GroupedChoice, AHandfulOfRowsTakesSmallTiles) { EXPECT_EQ(first_choice({256, 1024, 2048, 1408}).block_m, 64); }
 
+/// Of little depth: 512 adapters take 71 µs, and 118 by 128 by 192 whose tiles each warp finds for itself.
+TEST(Sm90GroupedChoice, FewRowsOfLittleDepthAreFoundAhead) {
+  const sm90::KernelConfig c = first_choice({512, 8192, 16, 4096});
+  EXPECT_EQ(c.block_m, 64);
+  EXPECT_EQ(c.block_n, 256);
+  EXPECT_EQ(c.schedule, sm90::Schedule::pingpong);
+  EXPECT_EQ(c.listed, 256);
+  EXPECT_EQ(first_choice({512, 8192, 512, 4096}).listed, 0);
+}
+
 }  // namespace
 }  // namespace verglas
