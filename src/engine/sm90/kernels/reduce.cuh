@@ -398,9 +398,11 @@ struct Reducer {
 #pragma unroll
           for (float& e : x) e = Mode::join(e, exchanged(e, lanes));
         }
-        const int e = quad + part, at = ROWS ? t.col + e : place_of(t, e);
-        const float own_x = part < 2 ? (part == 0 ? x[0] : x[1]) : part == 2 ? x[2] : x[3];
-        if (quad < LENGTH && at < (ROWS ? p.n : t.end)) write(r, count, t.batch, at, at, own_x);
+        if (quad < LENGTH) {  // else it has no place either
+          const int e = quad + part, at = ROWS ? t.col + e : place_of(t, e);
+          const float own_x = part < 2 ? (part == 0 ? x[0] : x[1]) : part == 2 ? x[2] : x[3];
+          if (at < (ROWS ? p.n : t.end)) write(r, count, t.batch, at, at, own_x);
+        }
       }
     }
   }
