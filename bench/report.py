@@ -287,6 +287,15 @@ def quantised_of(result: dict) -> str:
     return "\n".join([*lines, "", f"`{result['command']}` ({result['device']}; commit {result['commit']})"])
 
 
+def compile_of(result: dict) -> str:
+    """From a graph to a plan that can run, each figure the median over the rounds."""
+    lines = ["| 4096\N{SUPERSCRIPT THREE} | compiled, ms | from the cache, ms | plan |", "|---|--:|--:|---|"]
+    for record in result["records"]:
+        what = record["case"].removeprefix("4096 ")
+        lines.append(f"| {what} | {record['cold_ms']:.0f} | {record['cached_ms']:.1f} | {tile_of(record['plan'])} |")
+    return "\n".join([*lines, "", f"`{result['command']}` ({result['device']}; commit {result['commit']})"])
+
+
 def block_of(name: str, part: str | None) -> str:
     path = RESULTS / f"{name}.json"
     if not path.is_file():
@@ -301,6 +310,8 @@ def block_of(name: str, part: str | None) -> str:
         return operations_of(result)
     if "records" in result and result["records"][0]["suite"].startswith("gpu_quantise"):
         return quantised_of(result)
+    if "records" in result and result["records"][0]["suite"] == "gpu_compile":
+        return compile_of(result)
     return probe_of(result) if "records" in result else table_of(result)
 
 
