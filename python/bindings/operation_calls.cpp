@@ -299,7 +299,8 @@ class OperationMethod {
     argument_.fill(-1);
     const auto infos = op.tensors();
     for (std::size_t i = 0; i < infos.size(); ++i)
-      argument_[i] = signature_.place_of((std::string(infos[i].name) + "_tensor").c_str());
+      for (const char* suffix : {"_tensor", "", "_code"})
+        if (argument_[i] < 0) argument_[i] = signature_.place_of((std::string(infos[i].name) + suffix).c_str());
     alpha_ = signature_.place_of("alpha");
     stream_ = signature_.place_of("current_stream");
   }

@@ -186,18 +186,7 @@ Tensors are passed as a sequence with a place for each of `tensors`: an array, a
           nb::arg("operation"), nb::arg("samples"), nb::arg("options") = Options(), nb::arg("alpha") = 1.0F)
       .def("check_support", &Prepared::check_support, "True, or raises what is wrong with the samples.")
       .def("compile", &Prepared::compile, "Checks, then compiles; the second call does nothing.")
-      .def_prop_ro("is_compiled", &Prepared::is_compiled)
-      .def(
-          "execute",
-          [](const Prepared& self, const Operation& op, const nb::sequence& tensors, std::optional<float> alpha,
-             nb::handle stream) {
-            const Given given(op, tensors, stream);
-            const Stream s = given.stream(stream);
-            const nb::gil_scoped_release unlocked;
-            self.execute(given.views(), alpha, s);
-          },
-          nb::arg("operation"), nb::arg("tensors"), nb::arg("alpha").none() = nb::none(), nb::arg("stream").none() = nb::none(),
-          "Checks everything, then launches. ``None`` as alpha is the constructor's.");
+      .def_prop_ro("is_compiled", &Prepared::is_compiled);
 
   m.def(
       "plan_cache",

@@ -1583,10 +1583,6 @@ class Prepared:
 
     @property
     def is_compiled(self) -> bool: ...
-    def execute(self, operation: Operation, tensors: Sequence, alpha: float | None = None, stream: object | None = None) -> None:
-        """
-        Checks everything, then launches. ``None`` as alpha is the constructor's.
-        """
 
 def plan_cache() -> dict:
     """

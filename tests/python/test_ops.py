@@ -419,3 +419,9 @@ def test_examples_of_the_pages_run(page):
     assert blocks or page.stem == "README"
     for block in blocks:
         exec(compile(block, str(page), "exec"), {})
+
+
+def test_no_class_has_a_frame_of_its_own_in_a_launch():
+    classes = {c for c in vars(ops).values() if isinstance(c, type) and issubclass(c, ops._operation.PreparedOperation)}
+    classes.discard(ops._operation.PreparedOperation)
+    assert len(classes) >= 6 and {type(vars(c)["execute"]) for c in classes} == {_verglas.OperationMethod}

@@ -138,10 +138,8 @@ class PreparedOperation:
     _operation: ClassVar[str]
 
     def __init__(self, samples: dict[str, Any], options: dict[str, Any], alpha: float = 1.0) -> None:
-        self._handle, self._places = named(self._operation)
-        self._prepared = Prepared(
-            self._handle, [samples.get(place) for place in self._places], OperationOptions(**options), alpha
-        )
+        handle, places = named(self._operation)
+        self._prepared = Prepared(handle, [samples.get(place) for place in places], OperationOptions(**options), alpha)
 
     def check_support(self) -> bool:
         """True, or raises what is wrong with the samples."""
@@ -150,9 +148,6 @@ class PreparedOperation:
     def compile(self) -> None:
         """Checks and compiles; the second call does nothing."""
         self._prepared.compile()
-
-    def _execute(self, tensors: dict[str, Any], alpha: float | None, stream: Any) -> None:
-        self._prepared.execute(self._handle, [tensors.get(place) for place in self._places], alpha, stream)
 
     def execute(self, *tensors: Any, **options: Any) -> None:
         raise NotImplementedError

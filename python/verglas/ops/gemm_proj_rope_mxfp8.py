@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from verglas.ops._operation import PreparedOperation, function_of
+from verglas.ops._operation import PreparedOperation, executor, function_of
 from verglas.ops._result import TupleDict
 
 _KEYS = ("out_fp8_row", "out_scales_row", "out_fp8_col", "out_scales_col")
@@ -73,6 +73,7 @@ class GemmProjRopeMxfp8Bf16In(PreparedOperation):
         samples = {"x": sample_x, "w": sample_w, "cos": sample_cos, "sin": sample_sin}
         super().__init__(_and_outputs(samples, *outputs), {"w_out_in": w_out_in, "head_dim": head_dim})
 
+    @executor("gemm_proj_rope_mxfp8")
     def execute(  # type: ignore[override]
         self,
         x: Any,
@@ -86,9 +87,6 @@ class GemmProjRopeMxfp8Bf16In(PreparedOperation):
         current_stream: Any = None,
     ) -> None:
         """Launches into the outputs given."""
-        outputs = out_fp8_row, out_scales_row, out_fp8_col, out_scales_col
-        tensors = {"x": x, "w": w, "cos": cos, "sin": sin}
-        self._execute(_and_outputs(tensors, *outputs), None, current_stream)
 
 
 class GemmProjRopeMxfp8Mxfp8In(PreparedOperation):
@@ -117,6 +115,7 @@ class GemmProjRopeMxfp8Mxfp8In(PreparedOperation):
         samples |= {"cos": sample_cos, "sin": sample_sin}
         super().__init__(_and_outputs(samples, *outputs), {"w_out_in": True, "head_dim": head_dim})
 
+    @executor("gemm_proj_rope_mxfp8")
     def execute(  # type: ignore[override]
         self,
         x_code: Any,
@@ -132,6 +131,3 @@ class GemmProjRopeMxfp8Mxfp8In(PreparedOperation):
         current_stream: Any = None,
     ) -> None:
         """Launches into the outputs given."""
-        outputs = out_fp8_row, out_scales_row, out_fp8_col, out_scales_col
-        tensors = {"x": x_code, "x_scale": x_scale, "w": w_code, "w_scale": w_scale, "cos": cos, "sin": sin}
-        self._execute(_and_outputs(tensors, *outputs), None, current_stream)
