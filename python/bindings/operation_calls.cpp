@@ -81,6 +81,17 @@ bool is_same(PyObject* x, PyObject* y) {
   return same == 1;
 }
 
+/// By place, which argument is the tensor; −1: none. `tensors` has the place of each argument that is one.
+std::array<int, ops::kMaxTensors> arguments_of(const Signature& signature, std::span<const OperandInfo> infos,
+                                               const nb::dict& tensors) {
+  std::array<int, ops::kMaxTensors> argument;
+  argument.fill(-1);
+  for (const auto& [name, place] : tensors)
+    for (std::size_t i = 0; i < infos.size(); ++i)
+      if (infos[i].name == nb::cast<std::string_view>(place)) argument[i] = signature.place_of(nb::cast<const char*>(name));
+  return argument;
+}
+
 /// A declared function of torch's tensors that answers new outputs. What is remembered of a call is told by its tensors (types,
 /// extents, strides, device) and its options, and holds what outputs are made with. Neither scalars nor addresses count.
 ///
@@ -92,13 +103,9 @@ class OperationFunction {
       : op_(op), infos_(infos_of(op)), signature_(names, defaults), result_(std::move(result)), below_autograd_(below_autograd) {
     const auto argument = [&](nb::handle name) { return signature_.place_of(nb::cast<const char*>(name)); };
     const auto infos = op.tensors();
-    argument_.fill(-1);
+    argument_ = arguments_of(signature_, infos_, tensors);
     std::vector<bool> is_other(signature_.size(), true);
-    for (const auto& [name, place] : tensors) {
-      is_other[static_cast<std::size_t>(argument(name))] = false;
-      for (std::size_t i = 0; i < infos.size(); ++i)
-        if (infos[i].name == nb::cast<std::string_view>(place)) argument_[i] = argument(name);
-    }
+    for (const auto& [name, place] : tensors) is_other[static_cast<std::size_t>(argument(name))] = false;
     for (const auto& [name, option] : options) options_.emplace_back(argument(name), nb::borrow(option));
     alpha_ = signature_.place_of("alpha");
     stream_ = signature_.place_of("stream");
@@ -294,13 +301,10 @@ PyObject* call_method(PyObject* self, PyObject* const* arguments, std::size_t co
 class OperationMethod {
  public:
   OperationMethod() = default;
-  OperationMethod(const Operation& op, nb::object declared, const nb::tuple& names, const nb::tuple& defaults)
+  OperationMethod(const Operation& op, nb::object declared, const nb::tuple& names, const nb::tuple& defaults,
+                  const nb::dict& tensors)
       : declared_(std::move(declared)), infos_(infos_of(op)), signature_(names, defaults) {
-    argument_.fill(-1);
-    const auto infos = op.tensors();
-    for (std::size_t i = 0; i < infos.size(); ++i)
-      for (const char* suffix : {"_tensor", "", "_code"})
-        if (argument_[i] < 0) argument_[i] = signature_.place_of((std::string(infos[i].name) + suffix).c_str());
+    argument_ = arguments_of(signature_, infos_, tensors);
     alpha_ = signature_.place_of("alpha");
     stream_ = signature_.place_of("current_stream");
   }
@@ -398,8 +402,8 @@ void bind_operation_calls(nb::module_& m) {
                                      "The ``execute`` that a class of an operation declares; called, it launches.");
   make_callable(method, OperationMethod());
   reinterpret_cast<PyTypeObject*>(method.ptr())->tp_flags |= Py_TPFLAGS_METHOD_DESCRIPTOR;  // no bound method is made for a call
-  method.def(nb::init<const Operation&, nb::object, const nb::tuple&, const nb::tuple&>(), nb::arg("operation"),
-             nb::arg("declared"), nb::arg("names"), nb::arg("defaults"));
+  method.def(nb::init<const Operation&, nb::object, const nb::tuple&, const nb::tuple&, const nb::dict&>(), nb::arg("operation"),
+             nb::arg("declared"), nb::arg("names"), nb::arg("defaults"), nb::arg("tensors"));
   m.def(
       "use_torch",
       [](nb::object tensor, nb::object parameter, nb::object empty, nb::object host_empty, nb::object cuda_empty,

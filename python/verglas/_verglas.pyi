@@ -1623,7 +1623,7 @@ class OperationMethod:
     def __get__(self, instance, owner=None, /):
         """Return an attribute of instance, which is of type owner."""
 
-    def __init__(self, operation: Operation, declared: object, names: tuple, defaults: tuple) -> None: ...
+    def __init__(self, operation: Operation, declared: object, names: tuple, defaults: tuple, tensors: dict) -> None: ...
 
 def use_torch(
     *,

@@ -44,7 +44,7 @@ def arguments_of(declared: Callable[..., Any]) -> tuple[tuple[str, ...], tuple[A
 def roles_of(names: tuple[str, ...]) -> tuple[dict[str, str], dict[str, str]]:
     """Which arguments are tensors, with their places, and which are options, with their names in the library."""
     others = [name for name in names if name not in _OPTIONS and name not in _OTHERS]
-    tensors = {name: name.removeprefix("sample_").removesuffix("_tensor") for name in others}
+    tensors = {name: name.removeprefix("sample_").removesuffix("_tensor").removesuffix("_code") for name in others}
     return tensors, {name: _OPTIONS[name] for name in names if name in _OPTIONS}
 
 
@@ -168,6 +168,6 @@ def executor(name: str) -> Callable[[F], F]:
 
     def decorate(declared: F) -> F:
         names, defaults = arguments_of(declared)
-        return OperationMethod(named(name)[0], declared, names[1:], defaults)
+        return OperationMethod(named(name)[0], declared, names[1:], defaults, roles_of(names)[0])
 
     return decorate

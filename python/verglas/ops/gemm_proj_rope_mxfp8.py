@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from verglas.ops._operation import PreparedOperation, executor, function_of
+from verglas.ops._operation import PreparedOperation, constructor, executor, function_of
 from verglas.ops._result import TupleDict
 
 _KEYS = ("out_fp8_row", "out_scales_row", "out_fp8_col", "out_scales_col")
-
-
-def _and_outputs(tensors: dict[str, Any], *outputs: Any) -> dict[str, Any]:
-    """Tensors by place, those of the results among them."""
-    return tensors | dict(zip(_KEYS, outputs, strict=True))
 
 
 @function_of("gemm_proj_rope_mxfp8", *_KEYS)
@@ -54,6 +49,7 @@ class GemmProjRopeMxfp8Bf16In(PreparedOperation):
 
     _operation = "gemm_proj_rope_mxfp8"
 
+    @constructor
     def __init__(
         self,
         sample_x: Any,
@@ -69,9 +65,6 @@ class GemmProjRopeMxfp8Bf16In(PreparedOperation):
         head_dim: int = 192,
     ) -> None:
         """Samples say types, layouts and device."""
-        outputs = sample_out_fp8_row, sample_out_scales_row, sample_out_fp8_col, sample_out_scales_col
-        samples = {"x": sample_x, "w": sample_w, "cos": sample_cos, "sin": sample_sin}
-        super().__init__(_and_outputs(samples, *outputs), {"w_out_in": w_out_in, "head_dim": head_dim})
 
     @executor("gemm_proj_rope_mxfp8")
     def execute(  # type: ignore[override]
@@ -94,6 +87,7 @@ class GemmProjRopeMxfp8Mxfp8In(PreparedOperation):
 
     _operation = "gemm_proj_rope_mxfp8"
 
+    @constructor
     def __init__(
         self,
         sample_x_code: Any,
@@ -110,10 +104,6 @@ class GemmProjRopeMxfp8Mxfp8In(PreparedOperation):
         head_dim: int = 192,
     ) -> None:
         """Samples say types, layouts and device."""
-        outputs = sample_out_fp8_row, sample_out_scales_row, sample_out_fp8_col, sample_out_scales_col
-        samples = {"x": sample_x_code, "x_scale": sample_x_scale, "w": sample_w_code, "w_scale": sample_w_scale}
-        samples |= {"cos": sample_cos, "sin": sample_sin}
-        super().__init__(_and_outputs(samples, *outputs), {"w_out_in": True, "head_dim": head_dim})
 
     @executor("gemm_proj_rope_mxfp8")
     def execute(  # type: ignore[override]
