@@ -107,7 +107,6 @@ int block_k(const KernelConfig& c) noexcept { return kLineBytes / bytes_of(c.inp
 int threads_of(const KernelConfig& c) noexcept { return 128 * (c.consumers + c.producers); }
 int row_blocks(const KernelConfig& c) noexcept { return c.block_m / 64 / (c.schedule == Schedule::pingpong ? 1 : c.consumers); }
 int results_of(const KernelConfig& c) noexcept { return c.gemms * row_blocks(c) * c.block_n / 2; }
-bool clears(const KernelConfig& c) noexcept { return c.rotates; }
 int accumulators_of(const KernelConfig& c) noexcept {
   return results_of(c) + (c.scaled ? 2 * instruction_n(c) : c.promoted ? instruction_n(c) / 2 : 0);
 }

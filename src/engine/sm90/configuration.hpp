@@ -107,7 +107,6 @@ int threads_of(const KernelConfig& c) noexcept;
 int row_blocks(const KernelConfig& c) noexcept;       ///< wgmma row blocks of 64 that a consumer holds
 int results_of(const KernelConfig& c) noexcept;       ///< registers in which a consumer thread holds a tile
 int accumulators_of(const KernelConfig& c) noexcept;  ///< these and the sums that are promoted
-bool clears(const KernelConfig& c) noexcept;          ///< sums are cleared ahead of a tile
 int stage_bytes(const KernelConfig& c) noexcept;
 int quantised_columns(const KernelConfig& c) noexcept;  ///< that quantisers take at once; 0 without one
 int scratch_bytes(const KernelConfig& c) noexcept;      ///< shared memory of a consumer's reductions and vectors

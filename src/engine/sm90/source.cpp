@@ -70,7 +70,6 @@ std::string constants_text(const KernelConfig& c) {
   add("int", "RUN_BYTES", c.run_bytes);
   add("int", "RUN_SLOTS", c.run_slots);
   add("bool", "ROTATES", c.rotates);
-  add("bool", "CLEARS", clears(c));
   add("int", "GEMMS", c.gemms);
   add("int", "A_COUNT", c.a_count);
   add("int", "B_COUNT", c.b_count);
