@@ -77,9 +77,12 @@ Pack::Pack(const PlanFacts& facts, nb::handle buffers, nb::handle stream, const 
       Py_ssize_t position = 0;
       while (PyDict_Next(buffers.ptr(), &position, &key, &value))
         if (value != Py_None) add(operand_of(key), value);
-    } else if (PyList_Check(buffers.ptr()) || PyTuple_Check(buffers.ptr())) {
-      const nb::object fast = nb::steal(PySequence_Fast(buffers.ptr(), "a sequence"));
-      take_in_order(PySequence_Fast_ITEMS(fast.ptr()), static_cast<std::size_t>(PySequence_Fast_GET_SIZE(fast.ptr())));
+    } else if (PyTuple_Check(buffers.ptr())) {
+      take_in_order(PySequence_Fast_ITEMS(buffers.ptr()), static_cast<std::size_t>(PyTuple_GET_SIZE(buffers.ptr())));
+    } else if (PyList_Check(buffers.ptr())) {
+      const nb::object fixed = nb::steal(PyList_AsTuple(buffers.ptr()));  // a buffer may run code, which may change the list
+      if (!fixed.is_valid()) throw nb::python_error();
+      take_in_order(PySequence_Fast_ITEMS(fixed.ptr()), static_cast<std::size_t>(PyTuple_GET_SIZE(fixed.ptr())));
     } else {
       throw broken(Rule::pack_object, "call", "a pack of type " + type_name_of(buffers),
                    "a dict, or a list or tuple in the order of operands()");

@@ -108,6 +108,28 @@ def test_a_pack_is_a_dict_or_a_sequence(out):
         refused("pack.object", lambda pack=pack: graph.execute(pack), out, TypeError)
 
 
+class Meddling:
+    """An array that does something else while it is read."""
+
+    def __init__(self, array, what):
+        self.array, self.what = array, what
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+    def __dlpack__(self, **options):
+        self.what()
+        return self.array.__dlpack__()
+
+
+def test_a_list_that_changes_while_it_is_read_is_what_was_passed(out):
+    graph, *_ = one_matmul(A, B)
+    pack = [None, B.copy(), out.array]
+    pack[0] = Meddling(A, lambda: pack.__setitem__(slice(None), [7] * 100))
+    graph.execute(pack)
+    assert (out.array == EXACT).all()
+
+
 def test_objects_that_are_no_buffers_are_refused_by_type(out):
     graph, a, b, y = one_matmul(A, B)
     for thing in (object(), "text", 1.5, [[1.0]], np.float32(1), True, 2**70, -5):
