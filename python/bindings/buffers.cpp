@@ -12,7 +12,14 @@
 namespace verglas::python {
 namespace {
 
-bool has(nb::handle object, const char* attribute) { return PyObject_HasAttrString(object.ptr(), attribute) == 1; }
+/// An attribute that fails otherwise than by not being there is its owner's failure, and comes through.
+bool has(nb::handle object, const char* attribute) {
+  const nb::object found = nb::steal(PyObject_GetAttrString(object.ptr(), attribute));
+  if (found.is_valid()) return true;
+  if (!PyErr_ExceptionMatches(PyExc_AttributeError)) throw nb::python_error();
+  PyErr_Clear();
+  return false;
+}
 
 bool is_true(const nb::object& value) {
   const int answer = PyObject_IsTrue(value.ptr());
@@ -44,13 +51,16 @@ nb::object settled(nb::handle object, const OperandInfo& operand) {
 }
 
 void read_cuda_array_interface(nb::handle object, const OperandInfo& operand, TensorView& view, Keepers& keep) {
-  const nb::dict fields = nb::cast<nb::dict>(object.attr("__cuda_array_interface__"));
-  const std::string typestr = nb::cast<std::string>(fields["typestr"]);
+  const nb::dict fields = interface_of(object, "__cuda_array_interface__", operand);
+  const std::string typestr = typestr_of(fields, operand);
   view.dtype = dtype_from_typestr(typestr);
   if (view.dtype == DataType::not_set) refuse_type(operand, typestr);
   view.device = {DeviceType::cuda, 0};
   if (const nb::object device = nb::getattr(object, "device", nb::none()); has(device, "id"))
-    view.device.id = nb::cast<std::int16_t>(device.attr("id"));
+    if (!nb::try_cast(device.attr("id"), view.device.id))
+      throw broken(Rule::pack_object, label_of(operand),
+                   "a device whose number is " + nb::cast<std::string>(nb::repr(device.attr("id"))),
+                   "the number of a CUDA device");
   read_interface_layout(fields, operand, view);
   keep.hold(nb::borrow(object));
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -132,7 +133,8 @@ void set_row_major(TensorView& view) noexcept {
   std::int64_t run = 1;
   for (std::size_t i = static_cast<std::size_t>(view.rank); i-- > 0;) {
     view.stride[i] = run;
-    run *= std::max<std::int64_t>(view.extent[i], 1);
+    if (__builtin_mul_overflow(run, std::max<std::int64_t>(view.extent[i], 1), &run))
+      run = std::numeric_limits<std::int64_t>::max();  // which the checks of a call refuse
   }
 }
 
@@ -180,31 +182,74 @@ DataType dtype_from_typestr(std::string_view typestr) noexcept {
   return DataType::not_set;
 }
 
+namespace {
+
+/// A field of an interface that some object made up: what Python cannot convert is no such thing, and no defect of ours.
+template <class T>
+T field(nb::handle value, const char* name, const OperandInfo& operand, const char* want) {
+  T out{};
+  if (!nb::try_cast(value, out))
+    throw broken(Rule::pack_object, label_of(operand),
+                 std::string("an array interface with ") + name + " " + nb::cast<std::string>(nb::repr(value)), want);
+  return out;
+}
+
+nb::object entry(const nb::dict& fields, const char* name) {
+  return fields.contains(name) ? nb::borrow(fields[name]) : nb::object(nb::none());
+}
+
+/// Fills the first numbers of a tuple of that many; null where it is none.
+template <class T>
+void numbers(nb::handle value, std::size_t count, T* out, const char* name, const OperandInfo& operand) {
+  const auto all = field<nb::tuple>(value, (name + std::string("s")).c_str(), operand, "a tuple");
+  if (all.size() != count)
+    throw broken(Rule::pack_object, label_of(operand), "an array interface with " + std::to_string(all.size()) + " " + name + "s",
+                 std::to_string(count));
+  for (std::size_t i = 0; i < count; ++i) out[i] = field<T>(all[i], name, operand, "an integer of 64 bits");
+}
+
+}  // namespace
+
+nb::dict interface_of(nb::handle object, const char* name, const OperandInfo& operand) {
+  const nb::object said = object.attr(name);
+  auto fields = field<nb::dict>(said, "the value", operand, "a dict");
+  if (!entry(fields, "mask").is_none())
+    throw broken(Rule::pack_object, label_of(operand), "an array interface with a mask", "an array without a mask");
+  return fields;
+}
+
+std::string typestr_of(const nb::dict& fields, const OperandInfo& operand) {
+  return field<std::string>(entry(fields, "typestr"), "typestr", operand, "a string");
+}
+
 void read_interface_layout(const nb::dict& fields, const OperandInfo& operand, TensorView& view) {
-  const nb::object data = nb::borrow(fields["data"]);
-  if (!nb::isinstance<nb::tuple>(data))
+  const nb::object data = entry(fields, "data");
+  if (!nb::isinstance<nb::tuple>(data) || nb::len(data) != 2)
     throw broken(Rule::pack_object, label_of(operand), "an array interface without an address", "one with an address");
-  view.data = reinterpret_cast<void*>(nb::cast<std::uintptr_t>(data[0]));
-  view.read_only = nb::cast<bool>(data[1]);
-  const nb::tuple shape = nb::cast<nb::tuple>(fields["shape"]);
+  view.data = reinterpret_cast<void*>(field<std::uintptr_t>(data[0], "address", operand, "an address"));
+  const int read_only = PyObject_IsTrue(nb::object(data[1]).ptr());
+  if (read_only < 0) throw nb::python_error();
+  view.read_only = read_only == 1;
+  const auto shape = field<nb::tuple>(entry(fields, "shape"), "shape", operand, "a tuple");
   set_rank(view, static_cast<std::int64_t>(shape.size()), operand);
-  for (std::size_t i = 0; i < shape.size(); ++i) view.extent[i] = nb::cast<std::int64_t>(shape[i]);
-  const nb::object strides = fields.contains("strides") ? nb::borrow(fields["strides"]) : nb::object(nb::none());
+  numbers(shape, shape.size(), view.extent.data(), "extent", operand);
+  const nb::object strides = entry(fields, "strides");
   if (strides.is_none()) return set_row_major(view);
   std::array<Py_ssize_t, kMaxRank> bytes{};
-  for (std::size_t i = 0; i < shape.size(); ++i) bytes[i] = nb::cast<Py_ssize_t>(strides[i]);
+  numbers(strides, shape.size(), bytes.data(), "stride", operand);
   set_byte_strides(view, bytes.data(), bytes_of(view.dtype), operand);
 }
 
 void read_array_interface(nb::handle object, const OperandInfo& operand, TensorView& view, Keepers& keep) {
-  const nb::object said = object.attr("__array_interface__");
-  const nb::dict fields = nb::cast<nb::dict>(said);
+  const nb::dict fields = interface_of(object, "__array_interface__", operand);
+  const std::string typestr = typestr_of(fields, operand);
+  view.dtype = dtype_from_typestr(typestr);
+  // Types that NumPy does not know itself have one typestr, '<V2', and are told apart by their dtype.
   const nb::object dtype = nb::getattr(object, "dtype", nb::none());
-  const std::string typestr = nb::cast<std::string>(fields["typestr"]);
-  view.dtype = dtype.is_none() ? dtype_from_typestr(typestr) : type_of(dtype.ptr()).type;
+  if (view.dtype == DataType::not_set && nb::hasattr(dtype, "isnative")) view.dtype = type_of(dtype.ptr()).type;
   if (view.dtype == DataType::not_set) refuse_type(operand, typestr);
   read_interface_layout(fields, operand, view);
-  keep.hold(said);
+  keep.hold(fields);
 }
 
 }  // namespace verglas::python

@@ -1,6 +1,7 @@
 #pragma once
 #include <nanobind/nanobind.h>
 
+#include <string>
 #include <string_view>
 
 #include "buffers.hpp"
@@ -16,6 +17,9 @@ void read_array_interface(nb::handle object, const OperandInfo& operand, TensorV
 
 /// "<f4" and its like; `not_set` for what is none of ours.
 DataType dtype_from_typestr(std::string_view typestr) noexcept;
+/// What an object answers for one of the two array interfaces; throws pack.object, also where elements are masked.
+nb::dict interface_of(nb::handle object, const char* name, const OperandInfo& operand);
+std::string typestr_of(const nb::dict& fields, const OperandInfo& operand);
 /// Address, extents and strides as both array interfaces have them; the type is set already.
 void read_interface_layout(const nb::dict& fields, const OperandInfo& operand, TensorView& view);
 

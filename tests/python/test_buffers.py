@@ -176,6 +176,42 @@ def test_objects_with_an_array_interface(plain, out):
     assert (out.array == EXACT).all()
 
 
+@pytest.mark.parametrize("interface", ["__array_interface__", "__cuda_array_interface__"])
+@pytest.mark.parametrize(
+    ("field", "value", "got"),
+    [
+        ("data", (-1, False), "address -1"),
+        ("data", (0,), "without an address"),
+        ("shape", (1, 2.0, 4), "extent 2.0"),
+        ("shape", (1, 2**70, 4), "extent 1180591620717411303424"),
+        ("shape", [1, 3, 4], "shape [1, 3, 4]"),
+        ("strides", (4, 4), "2 strides"),
+        ("strides", (4, 4, "4"), "stride '4'"),
+        ("typestr", 4, "typestr 4"),
+        ("mask", np.zeros(B.shape, bool), "a mask"),
+    ],
+)
+def test_array_interfaces_that_are_none_are_refused_by_operand(plain, out, interface, field, value, got):
+    graph, a, b, y = plain
+    fields = {**B.__array_interface__, field: value}
+    thing = type("Foreign", (), {interface: fields})()
+    error = refused("pack.object", lambda: graph.execute({a: A, b: thing, y: out.array}), out, TypeError)
+    assert error.operand == "b 'b'" and got in error.got
+
+
+def test_an_attribute_that_fails_says_why(plain, out):
+    graph, a, b, y = plain
+
+    class Foreign:
+        @property
+        def __array_interface__(self):
+            raise ZeroDivisionError("inside")
+
+    with pytest.raises(ZeroDivisionError, match="inside"):
+        graph.execute({a: A, b: Foreign(), y: out.array})
+    assert out.untouched()
+
+
 def test_objects_with_the_buffer_protocol(plain, out):
     graph, a, b, y = plain
     graph.execute({a: memoryview(A), b: array.array("f", B.reshape(-1).tolist()), y: memoryview(out.array)})
