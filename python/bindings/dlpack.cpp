@@ -91,7 +91,7 @@ void read_dl_tensor(const DlTensor& t, const OperandInfo& operand, TensorView& v
   } else {
     for (std::size_t i = 0; i < static_cast<std::size_t>(view.rank); ++i) view.stride[i] = t.strides[i];
   }
-  if (view.dtype == DataType::fp4_e2m1) count_elements(view, view.rank - 1);
+  if (view.dtype == DataType::fp4_e2m1) count_elements(view, packed_axis(view, view.rank - 1));
 }
 
 void read_dlpack(nb::handle object, const OperandInfo& operand, TensorView& view, Keepers& keep) {

@@ -67,6 +67,15 @@ AxisOrder order_of_b(const TensorView& v, const Reading& r, std::int64_t live_k)
   return v.stride[declared] == 1 && v.stride[kernel] != 1 ? AxisOrder::declared : AxisOrder::kernel;
 }
 
+/// Of fp4 in bytes: matrices are packed along K, outputs along N, both the last axis but for a B in declared order. Where K is
+/// one byte, the axis beside it has stride 1 too.
+int packed_axis_of(const TensorView& v, const Reading& r, std::int64_t live_k) noexcept {
+  const int last = v.rank - 1;
+  if (!r.is_b || v.rank < 2) return last;
+  if (live_k == 2) return v.extent[at(last)] == 1 && v.extent[at(last - 1)] != 1 ? last : last - 1;
+  return packed_axis(v, last - 1);
+}
+
 }  // namespace
 
 std::vector<Reading> readings_of(const CompiledPlan& plan) {
@@ -121,17 +130,20 @@ void settle(TensorView& v, const OperandInfo& o, const Reading& r, std::int64_t 
     }
   }
   if (in_slots) {
-    count_elements(v, r.is_b ? v.rank - 2 : v.rank - 1);
+    count_elements(v, packed_axis_of(v, r, live_k));
     if (is_declaration(v, o)) return;
   }
   if (r.is_b) v.order = order_of_b(v, r, live_k);
 }
 
-void count_elements(TensorView& v, int preferred) noexcept {
-  int packed = -1;
+int packed_axis(const TensorView& v, int preferred) noexcept {
+  int packed = preferred;
   for (int i = 0; i < v.rank; ++i)
     if (v.stride[at(i)] == 1 && v.extent[at(i)] != 1) packed = i;
-  if (packed < 0) packed = preferred;
+  return packed;
+}
+
+void count_elements(TensorView& v, int packed) noexcept {
   const bool is_axis = packed >= 0 && packed < v.rank;
   const bool is_apart = is_axis && v.extent[at(packed)] > 1 && v.stride[at(packed)] != 1;  // bytes with others between them
   v.dtype = DataType::fp4_e2m1;

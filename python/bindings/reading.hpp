@@ -28,9 +28,10 @@ std::vector<Reading> readings_of(const CompiledPlan& plan);
 /// Rewrites the view where the graph's description counts, and sets the axis order of B. `live_k` is the K of the first operand.
 void settle(TensorView& view, const OperandInfo& operand, const Reading& reading, std::int64_t live_k) noexcept;
 
-/// A view of fp4 in storage slots, bytes of two elements, becomes one of elements: the axis of stride 1 is twice as long.
-/// `preferred` is the packed axis where unit extents leave several.
-void count_elements(TensorView& view, int preferred) noexcept;
+/// A view of fp4 in storage slots, bytes of two elements, becomes one of elements: the packed axis is twice as long.
+void count_elements(TensorView& view, int packed) noexcept;
+/// The axis of stride 1, where nothing but the view is known; `preferred` where unit extents leave several.
+int packed_axis(const TensorView& view, int preferred) noexcept;
 
 /// K as the first operand, an A, has it; −1 where its view does not say.
 std::int64_t live_k_of(const TensorView& first, const OperandInfo& operand) noexcept;

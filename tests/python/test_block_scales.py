@@ -299,6 +299,42 @@ def test_fp4_in_bytes_that_lie_apart_is_refused():
     assert (c == 7).all()
 
 
+@pytest.mark.parametrize("kernel_order", [False, True])
+@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("m", [1, 3])
+@pytest.mark.parametrize("k", [2, 4])
+def test_rows_of_one_byte_of_fp4(k, m, n, kernel_order):
+    """The axis beside a packed one of one byte has stride 1 too."""
+    rng = np.random.default_rng(5)
+    a, b = (rng.choice([0, 0.5, -1, 3, -6], (1, rows, k)) for rows in (m, n))
+    sa, sb = powers(rng, (1, m, 1)), powers(rng, (1, n, 1))
+    graph = verglas.Graph(io_data_type="fp32")
+    A = graph.tensor(name="A", dim=[1, m, k], stride=[m * k, k, 1], data_type="float4_e2m1fn_x2")
+    B = graph.tensor(name="B", dim=[1, k, n], stride=[n * k, 1, k], data_type="float4_e2m1fn_x2")
+    SA, SB = declared(graph, "SA", sa), declared(graph, "SB", sb.transpose(0, 2, 1))
+    C = graph.matmul(graph.block_scale_dequantize(A, SA, [1, 32]), graph.block_scale_dequantize(B, SB, [32, 1]))
+    C.set_output(True)
+    graph.build()
+    bytes_of_b = scale_layout.pack_fp4(b)  # (1, n, k / 2)
+    out = np.full((1, m, n), np.nan, np.float32)
+    pack = {A: scale_layout.pack_fp4(a), B: bytes_of_b if kernel_order else bytes_of_b.transpose(0, 2, 1)}
+    graph.execute({**pack, SA: sa, SB: sb.transpose(0, 2, 1), C: out})
+    assert np.array_equal(out, (a * sa.astype(float)) @ (b * sb.astype(float)).transpose(0, 2, 1))
+
+
+def test_rows_of_one_byte_of_a_quantised_output():
+    graph = verglas.Graph(io_data_type="fp32")
+    a, b = np.arange(-16, 16, dtype=np.float32).reshape(1, 32, 1), np.array([[[1, -0.5]]], np.float32)
+    data, scale = graph.block_scale_quantize(graph.matmul(declared(graph, "A", a), declared(graph, "B", b)), 32, axis=1)
+    data.set_output(True).set_data_type("fp4_e2m1")
+    scale.set_output(True).set_data_type(E8M0)
+    graph.build()
+    codes, scales = np.zeros((1, 32, 1), np.uint8), np.zeros((1, 1, 2), E8M0)
+    graph.execute([a, b, codes, scales])
+    assert scales.astype(np.float32).tolist() == [[[4, 2]]]
+    assert np.array_equal(codes, scale_layout.pack_fp4((a @ b) / scales.astype(np.float32)))
+
+
 def test_scale_layout_of_batches():
     scales = np.arange(3 * 130 * 5, dtype=np.int64).reshape(3, 130, 5) % 251
     blob = scale_layout.interleave(scales.astype(np.uint8))
