@@ -118,16 +118,22 @@ int Pack::operand_of(nb::handle key) const {
     const bool ours = tensor->graph() == &facts_.graph.data();
     found = ours ? facts_.operand_of_tensor[static_cast<std::size_t>(tensor->index())] : -1;
     if (found >= 0) return found;
-    what = ours ? "tensor '" + tensor->name() + "', which the graph keeps for itself" : "a tensor of another graph";
+    const bool is_inside = ours && (tensor->is_virtual() || tensor->is_pass_by_value());
+    what = !ours ? "a tensor of another graph"
+                 : "tensor '" + tensor->name() + "', which " +
+                       (is_inside ? "the graph keeps for itself" : "nothing that is stored depends on");
   } else if (PyUnicode_Check(key.ptr())) {
     Py_ssize_t size = 0;
     const char* text = PyUnicode_AsUTF8AndSize(key.ptr(), &size);
-    if (!text) throw nb::python_error();
-    const std::string_view name(text, static_cast<std::size_t>(size));
-    found = plan.operand_index(name);
-    if (found >= 0) return found;
     int same = 0;
-    for (const OperandInfo& o : plan.operands()) same += o.name == name;
+    if (text) {
+      const std::string_view name(text, static_cast<std::size_t>(size));
+      found = plan.operand_index(name);
+      if (found >= 0) return found;
+      for (const OperandInfo& o : plan.operands()) same += o.name == name;
+    } else {
+      PyErr_Clear();  // no UTF-8, as all names are
+    }
     if (same > 1)
       throw broken(Rule::pack_ambiguous, "pack",
                    "the name " + text_of(key) + ", which " + std::to_string(same) + " operands have", "the tensor or its uid");

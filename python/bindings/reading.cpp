@@ -35,7 +35,9 @@ bool is_row_major(const TensorView& v) noexcept {
 }
 
 /// A shape that cannot be what the operand is, live extents or not: a flat run, batch and rows in one axis, a scalar of rank 0.
+/// Several numbers are no scalar that is passed by value, however they lie.
 bool has_other_rank(const TensorView& v, const OperandInfo& o, const Reading& r) noexcept {
+  if (r.is_scalar) return false;
   if (!r.is_matrix) {
     const auto real = std::count_if(v.extent.begin(), v.extent.begin() + v.rank, [](std::int64_t e) { return e != 1; });
     return r.is_list ? real > 1 : real != r.real_axes;

@@ -68,7 +68,7 @@ def test_unknown_keys_are_refused(out):
     graph, a, b, y = one_matmul(A, B, epilogue=lambda g, c: g.relu(c))
     other = one_matmul(A, B)[1]
     whole = {a: A, b: B, y: out.array}
-    for key in ("c", 999, other, "a\0", -1, 2**80, True, 1.5, (1,)):
+    for key in ("c", 999, other, "a\0", "\ud800", -1, 2**80, True, 1.5, (1,)):
         error = refused("pack.unknown", lambda key=key: graph.execute({**whole, key: A}), out)
         assert "a 'a'" in error.want
     graph.execute(whole)
@@ -79,10 +79,13 @@ def test_tensors_that_the_graph_keeps_for_itself_are_unknown(out):
     a, b = declare(graph, "a", A), declare(graph, "b", B)
     inside = graph.matmul(a, b)
     half = graph.scalar(0.5, name="half")
+    unread = declare(graph, "unread", A)
     y = graph.mul(inside, half).set_output(True)
     graph.build()
     for key in (inside, half, "half"):
         refused("pack.unknown", lambda key=key: graph.execute({a: A, b: B, y: out.array, key: A}), out)
+    error = refused("pack.unknown", lambda: graph.execute({a: A, b: B, y: out.array, unread: A}), out)
+    assert error.got == "tensor 'unread', which nothing that is stored depends on"
     graph.execute({a: A, b: B, y: out.array})
     assert (out.array == EXACT / 2).all()
 
@@ -147,6 +150,10 @@ def test_scalars_by_value_are_numbers_or_arrays_of_one_element(scaled, out):
         out.array[...] = 0
         graph.execute({a: A, b: B, scale: value, y: out.array})
         assert (out.array == EXACT * 2).all()
+    fresh = Output((1, 4, 5))
+    for several in (np.full(2, 2, np.float32), np.full((2, 2), 2, np.float32), np.empty(0, np.float32)):
+        pack = {a: A, b: B, scale: several, y: fresh.array}
+        assert refused("call.aux_extent", lambda pack=pack: graph.execute(pack), fresh).operand == "scalar 'scale'"
     assert next(o for o in graph.plan.operands() if o.name == "scale").is_pass_by_value
 
 
