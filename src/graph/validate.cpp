@@ -52,6 +52,8 @@ void check_layout(const TensorData& t) {
 }
 
 void check_by_value(const TensorData& t) {
+  if (t.value && !t.by_value)
+    throw broken(Rule::graph_by_value, who(t), "a value in a tensor that is not passed by value", "no value, or passed by value");
   if (!t.by_value) return;
   std::int64_t elements = 1;
   for (const std::int64_t e : t.dim) elements *= e;

@@ -166,6 +166,13 @@ TEST(GraphRefuses, ValuesThatCannotBePassed) {
   EXPECT_EQ(answer_to([](Graph& g) { g.relu(input(g, "x", {2}).set_is_pass_by_value(true)); }),
             "invalid_graph [graph.by_value] tensor 'x': got extents (2), wanted one element");
   EXPECT_EQ(answer_to([](Graph& g) { g.relu(input(g, "x", {1}).set_is_pass_by_value(true)); }), "valid");
+  // A value means a scalar of the graph: it is no array filled with it, and a type's check of the value is not gone round.
+  EXPECT_EQ(answer_to([](Graph& g) { g.relu(input(g, "x", {4}).set_value(2.5).set_is_pass_by_value(false)); }),
+            "invalid_graph [graph.by_value] tensor 'x': got a value in a tensor that is not passed by value, wanted no value, or "
+            "passed by value");
+  EXPECT_EQ(answer_to([](Graph& g) { g.relu(input(g, "x", {1})).set_name("y").set_value(1).set_is_pass_by_value(false); }),
+            "invalid_graph [graph.by_value] tensor 'y': got a value in a tensor that is not passed by value, wanted no value, or "
+            "passed by value");
   EXPECT_EQ(answer_to([](Graph& g) { g.relu(input(g, "x", {1})).set_name("y").set_is_pass_by_value(true); }),
             "invalid_graph [graph.by_value] tensor 'y': got a computed tensor passed by value, wanted an input");
   EXPECT_EQ(
