@@ -49,7 +49,7 @@ struct OperandInfo {
 /// How plans are measured by `PlanList::tune`.
 struct TuneOptions {
   int most = 16;          ///< plans that are compiled and measured: the best predictions, three at least of each engine
-  double seconds = 0.02;  ///< of the windows in which a plan is timed; each has some ten of them
+  double seconds = 0.02;  ///< of the windows in which a plan is timed, at most 10; each has some ten of them
 };
 
 /// What `PlanList::tune` found out.

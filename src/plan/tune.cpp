@@ -132,8 +132,9 @@ TuneReport tune(PlanState& s, const TuneOptions& options, Meter& meter) {
   std::vector<std::size_t> alive;
   for (std::size_t k = 0; k < which.size(); ++k)
     if (failures[k].empty()) alive.push_back(k);
-  const Windows quick{.rounds = 3, .window_seconds = options.seconds / 2, .settle_seconds = 5 * options.seconds};
-  const Windows thorough{.rounds = 8, .window_seconds = options.seconds, .settle_seconds = options.seconds};
+  const double seconds = options.seconds > 0 ? std::min(options.seconds, 10.0) : 0;  // what is no number is no time
+  const Windows quick{.rounds = 3, .window_seconds = seconds / 2, .settle_seconds = 5 * seconds};
+  const Windows thorough{.rounds = 8, .window_seconds = seconds, .settle_seconds = seconds};
   if (!alive.empty()) measure(compiled, alive, quick, meter, report.plans);
   std::erase_if(alive, [&](std::size_t k) { return !is_timed(report.plans[k]); });
   const auto by_time = [&](std::size_t x, std::size_t y) { return report.plans[x].seconds < report.plans[y].seconds; };

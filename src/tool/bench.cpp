@@ -94,9 +94,7 @@ void add_bench(CLI::App& app, int& code) {
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   c->add_option("--rounds", o->windows.rounds, "Windows of each plan")->check(CLI::Range(1, 1000))->capture_default_str();
-  c->add_option("--seconds", o->windows.window_seconds, "Length of a window")
-      ->check(CLI::Range(1e-4, 10.0))
-      ->capture_default_str();
+  c->add_option("--seconds", o->windows.window_seconds, "Length of a window")->check(window_seconds())->capture_default_str();
   c->add_flag("--json", o->json, "Prints the report as JSON");
   c->callback([o, &code] { code = run(*o); });
 }

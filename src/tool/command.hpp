@@ -35,6 +35,17 @@ inline CLI::Validator whole_number() {
           ""};
 }
 
+/// Of an option's value: the seconds of a window of time. A range alone lets "nan" through, which is neither below nor above.
+inline CLI::Validator window_seconds() {
+  return {[](const std::string& text) {
+            double value = 0;
+            const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+            const bool is_one = error == std::errc() && end == text.data() + text.size() && value >= 1e-4 && value <= 10;
+            return is_one ? std::string() : "'" + text + "' is no number of seconds from 0.0001 to 10";
+          },
+          ""};
+}
+
 Graph load_graph(const std::string& path);
 /// Indented text; bytes that are no UTF-8 become question marks in a box.
 std::string text_of(const Json& j);

@@ -57,21 +57,31 @@ CompiledPlan choose(const PlanList& plans, const Options& o) {
                known.empty() ? "an engine that serves the graph" : fmt::format("one of {}", fmt::join(known, ", ")));
 }
 
-/// Splits "name=file" and finds the operand: by name, or by uid written as a number.
+/// The operand of that name, or of that uid written as a number; −1 where there is none.
+int operand_named(const CompiledPlan& plan, const std::string& name) {
+  const int index = plan.operand_index(std::string_view(name));
+  if (index >= 0 || name.size() >= 19 || name.find_first_not_of("0123456789") != std::string::npos) return index;
+  return plan.operand_index(std::int64_t{std::stoll(name)});
+}
+
+/// Splits "name=file" and finds the operand. Names may have the sign in them, and so may files: the longest name counts.
 Operand& find(std::vector<Operand>& all, const CompiledPlan& plan, const std::string& option, const std::string& text,
               bool output, std::string& file) {
-  const std::size_t at = text.find('=');
-  if (at == std::string::npos || at == 0 || at + 1 == text.size())
+  std::size_t at = text.find('=');
+  if (at == std::string::npos || at == 0 || text.back() == '=')
     throw CLI::ValidationError(option, "'" + text + "' is not of the form NAME=FILE.npy");
+  for (std::size_t last = text.rfind('='); last > at; last = text.rfind('=', last - 1))
+    if (operand_named(plan, text.substr(0, last)) >= 0) at = last;
   const std::string name = text.substr(0, at);
   file = text.substr(at + 1);
-  int index = plan.operand_index(std::string_view(name));
-  if (index < 0 && name.size() < 19 && name.find_first_not_of("0123456789") == std::string::npos)
-    index = plan.operand_index(std::int64_t{std::stoll(name)});
+  const int index = operand_named(plan, name);
   std::vector<std::string> known;
   for (const Operand& o : all)
     if (o.info.is_output == output) known.push_back(o.info.name.empty() ? std::to_string(o.info.uid) : o.info.name);
   const bool fits = index >= 0 && all[static_cast<std::size_t>(index)].info.is_output == output;
+  const auto is_it = [&](const Operand& o) { return o.info.name == name; };
+  if (const auto same = std::ranges::count_if(all, is_it); index < 0 && same > 1)
+    throw broken(Rule::tool_operand, option + " " + name, std::to_string(same) + " operands of that name", "its uid");
   if (!fits)
     throw broken(Rule::tool_operand, option + " " + name, "no operand of that name",
                  fmt::format("one of {}", fmt::join(known, ", ")));

@@ -106,7 +106,7 @@ void add_tune(CLI::App& app, int& code) {
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   c->add_option("--seconds", o->tune.seconds, "Length of the windows in which a plan is timed")
-      ->check(CLI::Range(1e-4, 10.0))
+      ->check(window_seconds())
       ->capture_default_str();
   c->add_flag("--json", o->json, "Prints the report as JSON");
   c->add_subcommand("list", "Lists what is kept, and what is ignored")->callback([o] { list(o->json); });

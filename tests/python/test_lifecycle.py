@@ -201,6 +201,13 @@ def test_tuning_builds_the_fastest_and_ranks_the_next_graph(monkeypatch, tmp_pat
     assert again.plan.name == name
 
 
+def test_tuning_for_no_number_of_seconds_takes_the_shortest_windows(monkeypatch):
+    monkeypatch.setenv("VERGLAS_CACHE", "off")
+    for seconds in (float("nan"), -1.0, 0.0):
+        graph, *_ = described()
+        assert all(plan[2] > 0 and not plan[3] for plan in graph.tune(most=1, seconds=seconds))
+
+
 def test_a_limit_of_the_workspace_bars_nothing_that_needs_none():
     graph, pack, y = described()
     graph.deselect_workspace_greater_than(0)

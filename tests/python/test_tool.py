@@ -136,6 +136,29 @@ def test_missing_and_unknown_operands_are_named(graph, tmp_path):
     call("run", "--random", 1, "--input", f"x={file}", path)
 
 
+def test_names_may_have_an_equals_sign_and_ambiguous_ones_want_the_uid(tmp_path):
+    def product(*names):
+        tensors = [
+            {"name": names[0], "uid": 1, "dim": [5, 6], "stride": [6, 1]},
+            {"name": names[1], "uid": 2, "dim": [6, 4], "stride": [4, 1]},
+            {"name": "y", "uid": 3},
+        ]
+        path = tmp_path / "named.json"
+        nodes = [{"op": "matmul", "inputs": [1, 2], "output": 3}]
+        path.write_text(json.dumps({"verglas_graph": 1, "io_data_type": "fp32", "tensors": tensors, "nodes": nodes}))
+        return path
+
+    np.save(tmp_path / "a=b.npy", np.zeros((5, 6), np.float32))
+    file = f"{tmp_path}/a=b.npy"
+    for name in ("x", "x=", "x=1", "x=1=2"):
+        assert "sum 0," in call("run", product(name, "w"), "--random", 1, "--input", f"{name}={file}")
+        assert "sum 0," in call("run", product(name, "w"), "--random", 1, "--input", f"1={file}")
+    assert "[tool.operand] --input x: got 2 operands of that name, wanted its uid" in call(
+        "run", product("x", "x"), "--random", 1, "--input", f"x={file}", code=1
+    )
+    assert "sum 0," in call("run", product("x", "x"), "--random", 1, "--input", f"1={file}")
+
+
 @pytest.mark.parametrize(
     ("array", "words"),
     [
@@ -194,6 +217,10 @@ def test_engines_and_plans_that_are_not_there_are_named(graph):
         ["run", "g.json", "--plan", "1e1"],
         ["explain", str(EXAMPLES[0]), "--plan", "-1"],
         ["run", "g.json", "--repeat", "0"],
+        ["tune", str(EXAMPLES[0]), "--seconds", "nan"],
+        ["bench", str(EXAMPLES[0]), "--seconds", "nan"],
+        ["bench", str(EXAMPLES[0]), "--seconds", "0.00001"],
+        ["bench", str(EXAMPLES[0]), "--seconds", "1e"],
         ["run", str(EXAMPLES[0]), "--random", "1", "--device", "cuda:-1"],
         ["explain", str(EXAMPLES[0]), "--device", "tpu"],
         ["cache"],
