@@ -28,6 +28,7 @@ class Keepers {
 
   nb::handle stream = Py_None;  ///< that of the call, on which a producer's work has to be done; borrowed
   bool asked = false;           ///< a producer on a GPU was told that stream
+  int pairs_axis = -1;          ///< along which fp4 lie in pairs; −1: along the one that is contiguous
 
  private:
   std::vector<nb::object> objects_;

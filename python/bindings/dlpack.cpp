@@ -79,7 +79,7 @@ nb::object capsule_of(nb::handle object, std::optional<Stream> stream) {
 
 }  // namespace
 
-void read_dl_tensor(const DlTensor& t, const OperandInfo& operand, TensorView& view) {
+void read_dl_tensor(const DlTensor& t, const OperandInfo& operand, TensorView& view, const Keepers& keep) {
   view.dtype = type_of(t);
   if (view.dtype == DataType::not_set) refuse_type(operand, text_of(t));
   view.data = t.data ? static_cast<char*>(t.data) + t.byte_offset : nullptr;
@@ -91,7 +91,8 @@ void read_dl_tensor(const DlTensor& t, const OperandInfo& operand, TensorView& v
   } else {
     for (std::size_t i = 0; i < static_cast<std::size_t>(view.rank); ++i) view.stride[i] = t.strides[i];
   }
-  if (view.dtype == DataType::fp4_e2m1) count_elements(view, packed_axis(view, view.rank - 1));
+  if (view.dtype == DataType::fp4_e2m1)
+    count_elements(view, keep.pairs_axis < 0 ? packed_axis(view, view.rank - 1) : keep.pairs_axis);
 }
 
 void read_dlpack(nb::handle object, const OperandInfo& operand, TensorView& view, Keepers& keep) {
@@ -113,7 +114,7 @@ void read_dlpack(nb::handle object, const OperandInfo& operand, TensorView& view
   } else {
     throw broken(Rule::pack_object, label_of(operand), "a __dlpack__ that answers no fresh DLPack capsule", "a capsule");
   }
-  read_dl_tensor(*t, operand, view);
+  read_dl_tensor(*t, operand, view, keep);
   keep.hold(std::move(capsule));
 }
 

@@ -34,9 +34,9 @@ struct DlManagedVersioned {
   static constexpr std::uint64_t kReadOnly = 1;
 };
 
-/// Copies all that a view holds, but not whether it is read-only.
+/// Copies all that a view holds, but not whether it is read-only. `keep` says along which axis fp4 lie in pairs.
 /// Errors   call.dtype, call.operand_device, call.rank
-void read_dl_tensor(const DlTensor& tensor, const OperandInfo& operand, TensorView& view);
+void read_dl_tensor(const DlTensor& tensor, const OperandInfo& operand, TensorView& view, const Keepers& keep);
 
 /// An object with __dlpack__ and __dlpack_device__; its capsule is kept, not consumed. On a GPU the producer is told the stream
 /// of the call, so that what it has still to do comes first.

@@ -106,7 +106,7 @@ bool read_exchange_unasked(const ExchangeType& type, nb::handle object, const Op
       PyErr_Clear();
       return false;
     }
-    read_dl_tensor(t, operand, view);
+    read_dl_tensor(t, operand, view, keep);
     return true;
   }
   DlManagedVersioned* m = nullptr;
@@ -121,7 +121,7 @@ bool read_exchange_unasked(const ExchangeType& type, nb::handle object, const Op
   }
   keep.hold(nb::steal(capsule));
   view.read_only = (m->flags & DlManagedVersioned::kReadOnly) != 0;
-  read_dl_tensor(m->tensor, operand, view);
+  read_dl_tensor(m->tensor, operand, view, keep);
   return true;
 }
 

@@ -131,6 +131,7 @@ class OperationFunction {
     const std::size_t count = op_.tensors().size();
     const ExchangeType* type = nullptr;
     Keepers keep;
+    keep.pairs_axis = kPairsAxis;
     bool recorded = false;
     for (std::size_t i = 0; i < count; ++i) {
       PyObject* const object = argument_[i] < 0 ? Py_None : values[static_cast<std::size_t>(argument_[i])];

@@ -88,6 +88,7 @@ void Given::add(std::span<const OperandInfo> infos, PyObject* object) {
 
 Given::Given(const Operation& op, const nb::sequence& tensors, nb::handle stream) {
   keep_.stream = stream;
+  keep_.pairs_axis = kPairsAxis;
   if (const std::size_t count = nb::len(tensors); count > objects_.size())
     throw broken(Rule::op_missing, std::string(op.name()), std::to_string(count) + " tensors",
                  std::to_string(op.tensors().size()) + " places");
@@ -96,6 +97,7 @@ Given::Given(const Operation& op, const nb::sequence& tensors, nb::handle stream
 
 Given::Given(std::span<const OperandInfo> infos, std::span<PyObject* const> objects, nb::handle stream) {
   keep_.stream = stream;
+  keep_.pairs_axis = kPairsAxis;
   for (PyObject* object : objects) add(infos, object);
 }
 

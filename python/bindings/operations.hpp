@@ -18,6 +18,9 @@ struct TensorSpec {
   }
 };
 
+/// K of A and B: fp4 lie in pairs along it, also where there is one pair and strides do not tell.
+inline constexpr int kPairsAxis = 1;
+
 /// What Python hands over for the places of an operation: None, a TensorSpec or an array.
 class Given {
  public:

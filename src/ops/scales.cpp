@@ -59,6 +59,7 @@ void read_scales(const Problem& p, int place, std::int64_t rows, TensorView& v) 
 void count_elements(TensorView& v) {
   v.dtype = fp4_e2m1;
   if (v.rank != 3) return;
+  if (v.extent[1] == 1) v.stride[1] = 1;  // of one byte strides say nothing; of its two elements they do
   v.extent[1] *= 2;
   v.stride[0] *= 2;
   v.stride[2] *= 2;

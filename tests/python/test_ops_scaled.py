@@ -1,5 +1,7 @@
 """Operations on operands with block scales: MXFP8, MXFP4, NVFP4 against float64; poisoned padding; quantised outputs."""
 
+import itertools
+
 import ml_dtypes
 import numpy as np
 import ops_oracle as oracle
@@ -213,6 +215,16 @@ def test_quantised_d(backward, norm, major):
     for i, j, c in np.ndindex(m, n // 32, batch):
         rest[c, i // 128, j // 4, i % 32, i // 32 % 4, j % 4] = 0
     assert (rest == 0).all(), "padding is zero"
+
+
+def test_two_fp4_are_one_pair_whatever_its_strides():
+    """A tensor of one byte along K may have any stride there."""
+    for form in (("fp4", E8M0, 32), ("fp4", E4M3, 16)):
+        (a, sfa, x), (b, sfb, y) = operand(6, 2, 2, form, 1), operand(64, 2, 2, form, 2)
+        want = oracle.product(x, y)
+        for p, q in itertools.product("km", "km"):
+            c = ops.gemm_amax_forward(laid(a, p), laid(b, q), sfa, sfb, sf_vec_size=form[2]).c_tensor
+            same(c, want, np.float32)
 
 
 def test_refusals():

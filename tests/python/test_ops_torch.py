@@ -287,11 +287,12 @@ def test_quantised_outputs_and_the_projection_compile_without_a_break():
 
 
 @pytest.mark.skipif(not hasattr(torch, "float4_e2m1fn_x2"), reason="torch has no type of its own for fp4")
-def test_fp4_is_bytes_or_torch_s_pairs():
+@pytest.mark.parametrize(("m", "k", "batch"), [(6, 64, 1), (6, 2, 1), (1, 2, 2), (6, 0, 1), (1, 2, 1)])
+def test_fp4_is_bytes_or_torch_s_pairs(m, k, batch):
     from test_ops_scaled import FORMATS, operand
 
     form = FORMATS[4]
-    (a, sfa, _), (b, sfb, _) = operand(6, 64, 1, form, 1), operand(8, 64, 1, form, 2)
+    (a, sfa, _), (b, sfb, _) = operand(m, k, batch, form, 1), operand(8, k, batch, form, 2)
     want = ops.gemm_amax_forward(a, b, sfa, sfb, sf_vec_size=16)
     a, b = (tensor(x, torch.uint8) for x in (a, b))
     sfa, sfb = (tensor(x.view(np.uint8), torch.uint8).view(torch.float8_e4m3fn) for x in (sfa, sfb))
