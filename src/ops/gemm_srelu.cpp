@@ -40,6 +40,10 @@ void read_outputs(Problem& p, const Places& at, bool fp4) {
   if (narrow && (p.block == 0 || type != fp8_e4m3))
     throw broken(Rule::op_not_yet, p.who(at.d) + " in " + std::string(name_of(type)) + " asks for a quantised output");
   if (narrow) {
+    if (p.n % p.block != 0)
+      throw broken(Rule::op_extent, p.who(at.b), "N = " + std::to_string(p.n),
+                   "a multiple of " + std::to_string(p.block) + ": so many columns of d have one scale");
+    p.least.fill(p.block);
     p.require({at.norm_const});
     p.read_scalar(at.norm_const);
     p.make_scales(at.sfd, p.n, p.at(at.sfa).dtype);

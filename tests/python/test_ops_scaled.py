@@ -217,6 +217,21 @@ def test_quantised_d(backward, norm, major):
     assert (rest == 0).all(), "padding is zero"
 
 
+@pytest.mark.parametrize(("m", "n", "k", "batch"), [(8, 0, 64, 1), (0, 64, 64, 1), (8, 0, 0, 2), (8, 64, 64, 0), (0, 0, 0, 1)])
+def test_quantised_outputs_of_nothing(m, n, k, batch):
+    form, one = (E4M3, E8M0, 32), np.ones(1, np.float32)
+    (a, sfa, _), (b, sfb, _) = operand(m, k, batch, form, 1), operand(n, k, batch, form, 2)
+    options = {"d_dtype": E4M3, "norm_const_tensor": one, "sf_vec_size": 32}
+    forward = ops.gemm_srelu_forward(a, b, sfa, sfb, **options)
+    backward = ops.gemm_srelu_backward(a, b, laid(np.ones((m, n, batch), np.float32), "n"), sfa, sfb, **options)
+    for r in (forward, backward):
+        assert r.d_tensor.shape == (m, n, batch) and r.sfd_tensor.shape[4:] == ((n // 32 + 3) // 4, batch)
+    assert (backward.dprob_tensor == 0).all()
+    options["c_dtype"] = options.pop("d_dtype")
+    c = ops.gemm_swiglu_forward(a, b, sfa_tensor=sfa, sfb_tensor=sfb, **options).c_tensor
+    assert c.shape == (m, n // 2, batch) and c.dtype == E4M3
+
+
 def test_two_fp4_are_one_pair_whatever_its_strides():
     """A tensor of one byte along K may have any stride there."""
     for form in (("fp4", E8M0, 32), ("fp4", E4M3, 16)):
@@ -254,6 +269,7 @@ def test_refusals():
         ("op.extent", lambda: g(a, b, sfa_tensor=sfa, sfb_tensor=sfb, sf_vec_size=32)),
         ("op.not_yet", lambda: s(a, b, sfa, sfb, d_dtype=E5M2, norm_const_tensor=one, sf_vec_size=32)),
         ("op.missing", lambda: s(a, b, sfa, sfb, d_dtype=E4M3, sf_vec_size=32)),
+        ("op.extent", lambda: s(a, b[:48], sfa, sfb[:, :, :1], d_dtype=E4M3, norm_const_tensor=one, sf_vec_size=32)),
         ("op.missing", lambda: s(a, b, sfa, sfb, norm_const_tensor=one, sf_vec_size=32)),
         ("op.dtype", lambda: s(fp4, fp4, sf4, sf4, d_dtype=E4M3, norm_const_tensor=one)),
         ("op.extent", lambda: s(a, b, sfa, sfb, d_dtype=E4M3, norm_const_tensor=np.ones(2, np.float32), sf_vec_size=32)),
