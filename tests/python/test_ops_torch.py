@@ -652,6 +652,57 @@ def test_no_derivative_in_forward_mode_is_said():
                 call(forward_ad.make_dual(a, a))
 
 
+def without_memory(tensor):
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+
+
+def wrong_calls():
+    """Rule, and a call of tensors."""
+    a, b, dy, prob = drawn(5, 64, 7, 2, 1)
+    narrow, e4m3 = b[:33].clone(), torch.float8_e4m3fn
+    half = torch.float16
+    x, w, turns = (torch.zeros(s, dtype=torch.bfloat16) for s in ((32, 64), (192, 64), (32, 64)))
+    amax, swiglu = ops.gemm_amax_forward, ops.gemm_swiglu_forward
+    srelu, dsrelu, rope = ops.gemm_srelu_forward, ops.gemm_srelu_backward, ops.gemm_proj_rope_mxfp8_forward
+    return [
+        ("op.extent", amax, (a, b[:, :6].clone()), {}),
+        ("op.dtype", amax, (a, b.to(half)), {}),
+        ("op.dtype", amax, (a.double(), b.double()), {}),
+        ("op.dtype", amax, (a, b), {"c_dtype": torch.int8}),
+        ("op.layout", amax, (a[::2], b), {}),
+        ("op.rank", amax, (a[..., 0], b), {}),
+        ("op.missing", amax, (a.to(e4m3), b.to(e4m3), prob), {}),
+        ("op.extent", swiglu, (a, narrow), {}),
+        ("op.dtype", swiglu, (a, b), {"c_dtype": e4m3}),
+        ("op.extent", srelu, (a, b, None, None, prob[:4]), {}),
+        ("op.dtype", srelu, (a, b, None, None, prob.to(half)), {}),
+        ("op.not_yet", srelu, (a, b), {"d_dtype": e4m3}),
+        ("op.extent", dsrelu, (a, b, dy[:4].clone()), {}),
+        ("op.missing", rope, (x.to(e4m3), w.to(e4m3), turns, turns), {}),
+        ("op.extent", rope, (x, w[:191], turns, turns), {}),
+        ("op.option", rope, (x, w, turns, turns), {"head_dim": 100}),
+    ]
+
+
+@pytest.mark.parametrize(("rule", "function", "tensors", "options"), wrong_calls())
+def test_tensors_without_memory_are_refused_as_others_are(rule, function, tensors, options):
+    def refused(call):
+        with pytest.raises(verglas.Error) as caught:
+            call()
+        return caught.value.rule
+
+    if rule != "op.dtype":  # of what is no type at all the buffer is refused
+        assert refused(lambda: function(*tensors, **options)) == rule
+    meta = [t if t is None else without_memory(t) for t in tensors]
+    assert refused(lambda: function(*meta, **options)) == rule
+    with torch._subclasses.FakeTensorMode() as mode:
+        fake = [t if t is None else mode.from_tensor(t) for t in tensors]
+        assert refused(lambda: function(*fake, **options)) == rule
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match=rule.replace(".", r"\.")):
+        torch.compile(lambda *t: function(*t, **options)[0], backend="eager", dynamic=True)(*tensors)
+
+
 def test_tensors_without_memory_have_outputs_likewise():
     a, b, _, prob = drawn(5, 64, 7, 2, 1)
     for call in (lambda *t: ops.gemm_swiglu_forward(*t[:2]), lambda *t: ops.gemm_srelu_forward(t[0], t[1], None, None, t[2])):

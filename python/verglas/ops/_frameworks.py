@@ -48,6 +48,15 @@ def _mismatch(operation: str, got: str, want: str) -> errors.Error:
     return errors.make("invalid_call", "op.framework", operation, got, want, text)
 
 
+def spec_of(operand: str, shape: Sequence[int], dtype: Any, stride: Sequence[int] | None, device: str = "cpu") -> TensorSpec:
+    """What a tensor without memory looks like; an error about its type names the operand."""
+    try:
+        return TensorSpec(shape, dtype, stride, device)
+    except errors.InvalidGraphError as e:
+        text = f"invalid_call [op.dtype] {operand}: got {e.got}, wanted a type of verglas.data_type"
+        raise errors.make("invalid_call", "op.dtype", operand, e.got, "a type of verglas.data_type", text) from None
+
+
 def numpy_dtype(data_type: Any) -> Any:
     """NumPy's, or ml_dtypes' where NumPy has none."""
     import numpy

@@ -13,7 +13,7 @@ import numpy as np
 
 from verglas import _verglas, errors
 from verglas._verglas import OperationOptions, TensorSpec
-from verglas.ops._frameworks import numpy_dtype
+from verglas.ops._frameworks import numpy_dtype, spec_of
 from verglas.ops._operation import by_name, named
 from verglas.ops._result import TupleDict
 
@@ -63,11 +63,11 @@ class _Site:
         return (2, 0, 1) if rank == 3 and self.batch_last else tuple(range(rank))
 
 
-def _spec(array: Any, batch_last: bool) -> TensorSpec:
+def _spec(name: str, place: str, array: Any) -> TensorSpec:
     """As the handler will see it."""
     shape = list(array.shape)
-    stride = [shape[1], 1, shape[0] * shape[1]] if len(shape) == 3 and batch_last else None
-    return TensorSpec(shape, np.dtype(array.dtype), stride)
+    stride = [shape[1], 1, shape[0] * shape[1]] if len(shape) == 3 and name != _ROPE else None
+    return spec_of(f"{name}, {place}", shape, np.dtype(array.dtype), stride)
 
 
 def _axes_of(array: Any) -> frozenset[str]:
@@ -178,7 +178,8 @@ def call(name: str, tensors: dict[str, Any], options: dict[str, Any], alpha: Any
             raise _refused("op.framework", name, f"Unsupported tensor framework: {type(tensor).__name__}", "JAX' arrays")
         if tensor is not None and not all(isinstance(extent, int) for extent in tensor.shape):
             raise _refused("op.extent", f"{name}, {place}", f"shape {tuple(tensor.shape)}", "numbers")
-    specs = operation.outputs([None if t is None else _spec(t, name != _ROPE) for t in given], OperationOptions(**options))
+    looks = [None if t is None else _spec(name, place, t) for place, t in zip(places, given, strict=True)]
+    specs = operation.outputs(looks, OperationOptions(**options))
     inputs = tuple(i for i, t in enumerate(given) if t is not None)
     outputs = tuple(i for i, spec in enumerate(specs) if spec is not None)
     takes_alpha = isinstance(alpha, jax.Array)

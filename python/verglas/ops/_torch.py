@@ -12,11 +12,12 @@ from torch.autograd import forward_ad
 from torch.nn import Parameter
 
 from verglas._verglas import OperationFunction, OperationOptions, TensorSpec, use_torch
-from verglas.ops._frameworks import empty, torch_dtype
+from verglas.ops._frameworks import empty, spec_of, torch_dtype
 from verglas.ops._operation import named
 from verglas.ops._result import TupleDict
 
 _FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
+_FP4 = getattr(torch, "float4_e2m1fn_x2", None)
 
 
 @functools.cache
@@ -61,6 +62,31 @@ def _amax_and_scales(made: dict[str, Tensor], a: Tensor, scales: str = "sfd") ->
     that autograd would differentiate."""
     of_blocks = made[scales].view(torch.uint8) if scales in made else a.new_empty(0, dtype=torch.uint8)
     return made.get("amax", a.new_empty(0, dtype=torch.float32)), of_blocks
+
+
+def _hint(size: Any) -> int | None:
+    """The size, or of a symbol the one of the example that is being traced."""
+    if isinstance(size, int):
+        return size
+    return int(size.node.hint) if size.node.has_hint() else None
+
+
+def _spec(name: str, place: str, tensor: Tensor) -> TensorSpec | None:
+    """What the tensor looks like; None where that is not known before the program runs."""
+    shape, stride = [_hint(s) for s in tensor.shape], [_hint(s) for s in tensor.stride()]
+    if None in shape or None in stride:
+        return None
+    dtype = torch.uint8 if tensor.dtype == _FP4 and place in ("a", "b") else tensor.dtype  # whose extents count bytes
+    device = str(tensor.device) if tensor.device.type == "cuda" else "cpu"
+    return spec_of(f"{name}, {place}", shape, dtype, stride, device)
+
+
+def _check(name: str, tensors: dict[str, Tensor | None], options: dict[str, Any]) -> None:
+    """Refuses for tensors without memory what the operation refuses."""
+    operation, places = named(name)
+    specs = {place: _spec(name, place, tensor) for place, tensor in tensors.items() if tensor is not None}
+    if None not in specs.values():
+        operation.outputs([specs.get(place) for place in places], OperationOptions(**options))
 
 
 def _like(a: Tensor, b: Tensor, dtype: torch.dtype, major: str, halves: int = 1) -> Tensor:
@@ -108,6 +134,8 @@ def gemm_amax(
 
 @gemm_amax.register_fake
 def _(a, b, c_dtype, major="n", stream=None, sfa=None, sfb=None, sf_vec_size=0):
+    options = {"c_dtype": c_dtype, "major": major, "sf_vec_size": sf_vec_size}
+    _check("gemm_amax", {"a": a, "b": b, "sfa": sfa, "sfb": sfb}, options)
     return _like(a, b, c_dtype, major), a.new_empty((1, 1, 1), dtype=torch.float32)
 
 
@@ -133,6 +161,8 @@ def gemm_swiglu(
 
 @gemm_swiglu.register_fake
 def _(a, b, alpha, ab12_dtype, c_dtype, major="n", stream=None, sfa=None, sfb=None, norm_const=None, sf_vec_size=0):
+    options = {"ab12_dtype": ab12_dtype, "c_dtype": c_dtype, "major": major, "sf_vec_size": sf_vec_size}
+    _check("gemm_swiglu", {"a": a, "b": b, "sfa": sfa, "sfb": sfb, "norm_const": norm_const}, options)
     amax = a.new_empty((1, 1, 1) if _makes_amax("gemm_swiglu", a, c_dtype, sfa) else (0,), dtype=torch.float32)
     scales = _scales_like(a, b, c_dtype, sfa, sf_vec_size, halves=2)
     return _like(a, b, ab12_dtype, major), _like(a, b, c_dtype, major, halves=2), amax, scales
@@ -161,6 +191,8 @@ def gemm_srelu(
 
 @gemm_srelu.register_fake
 def _(a, b, prob, alpha, c_dtype, d_dtype, major="n", stream=None, sfa=None, sfb=None, norm_const=None, sf_vec_size=0):
+    options = {"c_dtype": c_dtype, "d_dtype": d_dtype, "major": major, "sf_vec_size": sf_vec_size}
+    _check("gemm_srelu", {"a": a, "b": b, "prob": prob, "sfa": sfa, "sfb": sfb, "norm_const": norm_const}, options)
     others = _amax_like(a, d_dtype, sfa), _scales_like(a, b, d_dtype, sfa, sf_vec_size)
     return _like(a, b, c_dtype, major), _like(a, b, d_dtype, major), *others
 
@@ -188,6 +220,8 @@ def gemm_dsrelu(
 
 @gemm_dsrelu.register_fake
 def _(a, b, c, prob, alpha, d_dtype, major="n", stream=None, sfa=None, sfb=None, norm_const=None, sf_vec_size=0):
+    tensors = {"a": a, "b": b, "c": c, "prob": prob, "sfa": sfa, "sfb": sfb, "norm_const": norm_const}
+    _check("gemm_dsrelu", tensors, {"d_dtype": d_dtype, "major": major, "sf_vec_size": sf_vec_size})
     others = _amax_like(a, d_dtype, sfa), _scales_like(a, b, d_dtype, sfa, sf_vec_size)
     return _like(a, b, d_dtype, major), a.new_empty((a.shape[0], 1, a.shape[2]), dtype=torch.float32), *others
 
@@ -211,6 +245,8 @@ def gemm_proj_rope_mxfp8(
 
 @gemm_proj_rope_mxfp8.register_fake
 def _(x, w, cos, sin, x_scale=None, w_scale=None, w_out_in=True, stream=None, head_dim=192):
+    tensors = {"x": x, "w": w, "cos": cos, "sin": sin, "x_scale": x_scale, "w_scale": w_scale}
+    _check("gemm_proj_rope_mxfp8", tensors, {"w_out_in": w_out_in, "head_dim": head_dim})
     tokens, heads = x.shape[0], w.shape[0 if w_out_in else 1] // head_dim
     e4m3, scales = x.new_empty(0, dtype=torch.float8_e4m3fn), x.new_empty(0, dtype=torch.uint8)
     row, col = e4m3.new_empty((tokens, heads, head_dim)), e4m3.new_empty((tokens, heads, head_dim))
