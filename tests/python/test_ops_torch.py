@@ -124,6 +124,17 @@ def test_gradients_are_those_of_plain_torch(which):
             torch.testing.assert_close(g, w, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("which", [ops.gemm_srelu_forward, ops.gemm_swiglu_forward])
+def test_gradients_are_products_in_fp32_under_autocast_too(which):
+    torch.manual_seed(0)
+    a, b = (torch.randn(1, rows, 40).permute(1, 2, 0).requires_grad_() for rows in (6, 64))
+    loss = lambda: list(which(a, b, c_dtype=F32).values())[1].float().square().sum()  # noqa: E731
+    want = torch.autograd.grad(loss(), (a, b))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        got = torch.autograd.grad(loss(), (a, b))
+    assert all(torch.equal(g, w) for g, w in zip(got, want, strict=True))
+
+
 def test_no_gradient_where_there_is_no_formula():
     _, _, a, b = operands()
     c = ops.gemm_amax_forward(a.requires_grad_(), b).c_tensor

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -259,10 +260,13 @@ def _packed(x: Tensor) -> Tensor:
 
 
 def _product_gradients(ctx: Any, of_x: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    """Of x = alpha · a · bᵀ: in fp32, rounded once to the operand's type."""
-    of_x = of_x.float() * ctx.alpha
-    of_a = torch.einsum("mnl,nkl->mkl", of_x, b.float()).to(a.dtype) if ctx.needs_input_grad[0] else None
-    of_b = torch.einsum("mnl,mkl->nkl", of_x, a.float()).to(b.dtype) if ctx.needs_input_grad[1] else None
+    """Of x = alpha · a · bᵀ: in fp32, whatever autocast says where backward is called, rounded once to the operand's type."""
+    kind = of_x.device.type
+    is_cast = kind in ("cpu", "cuda") and torch.is_autocast_enabled(kind)
+    with torch.autocast(kind, enabled=False) if is_cast else contextlib.nullcontext():
+        of_x = of_x.float() * ctx.alpha
+        of_a = torch.einsum("mnl,nkl->mkl", of_x, b.float()).to(a.dtype) if ctx.needs_input_grad[0] else None
+        of_b = torch.einsum("mnl,mkl->nkl", of_x, a.float()).to(b.dtype) if ctx.needs_input_grad[1] else None
     return of_a, of_b
 
 
