@@ -135,6 +135,23 @@ def test_gradients_are_products_in_fp32_under_autocast_too(which):
     assert all(torch.equal(g, w) for g, w in zip(got, want, strict=True))
 
 
+def test_a_quantised_d_has_no_gradient():
+    from test_ops_scaled import FORMATS, operand
+
+    (a, sfa, _), (b, sfb, _) = operand(5, 64, 1, FORMATS[0], 1), operand(64, 64, 1, FORMATS[0], 2)
+    a, b = (tensor(x.astype(np.float32), torch.float8_e4m3fn) for x in (a, b))
+    sfa, sfb = (tensor(x.view(np.uint8), torch.uint8) for x in (sfa, sfb))
+    prob = torch.ones(5, 1, 1, requires_grad=True)
+    call = lambda d: ops.gemm_srelu_forward(a, b, sfa, sfb, prob, d_dtype=d, sf_vec_size=32)  # noqa: E731
+    call(F32).d_tensor.sum().backward()
+    assert prob.grad.shape == prob.shape
+    quantised = ops.gemm_srelu_forward(
+        a, b, sfa, sfb, prob, d_dtype=torch.float8_e4m3fn, sf_vec_size=32, norm_const_tensor=torch.ones(1)
+    )
+    with pytest.raises(RuntimeError, match="a quantised d has no gradient"):
+        quantised.d_tensor.float().sum().backward()
+
+
 def test_no_gradient_where_there_is_no_formula():
     _, _, a, b = operands()
     c = ops.gemm_amax_forward(a.requires_grad_(), b).c_tensor

@@ -320,6 +320,8 @@ def _srelu_backward(ctx: Any, of_c: Tensor | None, of_d: Tensor | None, *_: None
         raise RuntimeError("verglas::gemm_srelu: operands with block scales have no gradient")
     if of_d is None:
         of_x, of_prob = 0.0, None
+    elif of_d.dtype in _FP8:
+        raise RuntimeError("verglas::gemm_srelu: a quantised d has no gradient")
     else:
         given = {"a": a, "b": b, "c": _packed(of_d), "prob": prob, "alpha": ctx.alpha, "d_dtype": torch.float32}
         of_x, of_prob, _, _ = _call("gemm_dsrelu", {**given, "sfa": sfa, "sfb": sfb, "sf_vec_size": ctx.sf_vec_size})
