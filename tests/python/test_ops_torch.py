@@ -179,6 +179,22 @@ def test_compiles_without_a_break():
     torch.testing.assert_close(got, a.grad)
 
 
+def test_compiled_functions_take_types_by_name():
+    _, _, a, b = operands()
+    kinds = verglas.data_type
+    for names, dtype in [
+        (("bf16", "bfloat16", "BFLOAT16", kinds.BFLOAT16), torch.bfloat16),
+        (("fp32", "float32", "FLOAT", kinds.FLOAT), torch.float32),
+        (("fp16", "float16", "HALF", kinds.HALF), torch.float16),
+        (("fp8_e5m2", "float8_e5m2", "FP8_E5M2", kinds.FP8_E5M2), torch.float8_e5m2),
+    ]:
+        for name in names:
+            call = lambda a, b, name=name: ops.gemm_amax_forward(a, b, c_dtype=name).c_tensor.float()  # noqa: E731
+            torch._dynamo.reset()
+            got = torch.compile(call, backend="eager", fullgraph=True)(a, b)
+            assert torch.equal(got, call(a, b)) and ops.gemm_amax_forward(a, b, c_dtype=name).c_tensor.dtype == dtype
+
+
 def test_cases_a_65_views_whose_bytes_are_not_their_values():
     a, b, ta, tb = operands()
     negative = torch._neg_view(ta)

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn import Parameter
 
-from verglas._verglas import OperationFunction, OperationOptions, TensorSpec, use_torch
+from verglas._verglas import OperationFunction, OperationOptions, TensorSpec, data_type, use_torch
 from verglas.ops._frameworks import empty, spec_of, torch_dtype
 from verglas.ops._operation import named
 from verglas.ops._result import TupleDict
@@ -398,10 +398,28 @@ _OPERATORS: dict[str, tuple[Any, tuple[str, ...], dict[str, torch.dtype], tuple[
 }
 
 
+def _names_of(kind: data_type) -> tuple[Any, ...]:
+    dtype = torch_dtype(kind)
+    plain = {"FLOAT": "fp32", "HALF": "fp16", "BFLOAT16": "bf16"}.get(kind.name, kind.name.lower())
+    return kind, kind.name, plain, str(dtype).removeprefix("torch.")
+
+
+# Types by what they are called, for torch's compiler, which cannot look into the library.
+_NAMED = {
+    name: torch_dtype(kind)
+    for kind in (data_type.FLOAT, data_type.HALF, data_type.BFLOAT16, data_type.FP8_E4M3, data_type.FP8_E5M2)
+    for name in _names_of(kind)
+}
+
+
 def _dtype(given: Any, default: torch.dtype) -> torch.dtype:
     if given is None:
         return default
-    return given if isinstance(given, torch.dtype) else torch_dtype(TensorSpec([], given).data_type)
+    if isinstance(given, torch.dtype):
+        return given
+    if isinstance(given, (str, data_type)) and given in _NAMED:
+        return _NAMED[given]
+    return torch_dtype(TensorSpec([], given).data_type)
 
 
 _functorch = getattr(torch._C, "_functorch", None)
