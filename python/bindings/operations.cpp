@@ -63,6 +63,70 @@ Options make_options(const DataTypeLike& ab12, const DataTypeLike& c, const Data
   return o;
 }
 
+using Pair = std::array<int, 2>;
+using SpecState = std::tuple<std::vector<std::int64_t>, DataType, std::vector<std::int64_t>, std::string, std::int64_t>;
+using OptionsState = std::tuple<std::array<DataType, 4>, bool, int, bool, Pair, Pair, int>;
+using PreparedState = std::tuple<Operation, std::vector<std::optional<TensorSpec>>, Options, float, bool>;
+
+SpecState state_of(const TensorSpec& s) {
+  return {s.list(s.view.extent), s.view.dtype, s.list(s.view.stride), device_text(s), s.view.observed_bytes};
+}
+TensorSpec spec_from(const SpecState& state) {
+  const auto& [shape, type, stride, device, bytes] = state;
+  TensorSpec s = make_spec(shape, DataTypeLike{.type = type, .unknown = {}}, stride, device);
+  s.view.observed_bytes = bytes;
+  return s;
+}
+
+OptionsState state_of(const Options& o) {
+  return {{o.ab12_dtype, o.c_dtype, o.d_dtype, o.acc_dtype},
+          o.major == ops::Major::n,
+          o.sf_vec_size,
+          o.w_out_in,
+          o.mma_tiler_mn,
+          o.cluster_shape_mn,
+          o.head_dim};
+}
+Options options_from(const OptionsState& state) {
+  const auto& [types, is_n, sf_vec_size, w_out_in, tile, cluster, head_dim] = state;
+  return {.ab12_dtype = types[0],
+          .c_dtype = types[1],
+          .d_dtype = types[2],
+          .acc_dtype = types[3],
+          .major = is_n ? ops::Major::n : ops::Major::m,
+          .sf_vec_size = sf_vec_size,
+          .w_out_in = w_out_in,
+          .mma_tiler_mn = tile,
+          .cluster_shape_mn = cluster,
+          .head_dim = head_dim};
+}
+
+PreparedState state_of(const Prepared& p) {
+  std::vector<std::optional<TensorSpec>> samples;
+  for (const TensorView& v : p.samples())
+    samples.push_back(v.dtype == DataType::not_set ? std::nullopt : std::optional(TensorSpec{v}));
+  return {p.operation(), std::move(samples), p.options(), p.alpha(), p.is_compiled()};
+}
+/// Compiled as the original was, where that is possible: on a machine without its device `compile` will say why not.
+Prepared prepared_from(const PreparedState& state) {
+  const auto& [operation, samples, options, alpha, is_compiled] = state;
+  std::vector<TensorView> views;
+  for (const auto& s : samples) views.push_back(s ? s->view : TensorView{});
+  Prepared made(operation, views, options, alpha);
+  try {
+    if (is_compiled) made.compile();
+  } catch (const Error&) {
+  }
+  return made;
+}
+
+/// Copies and pickles of objects that are what their state says.
+template <class T, class State>
+void add_state(nb::class_<T>& c, T (*from)(const State&)) {
+  c.def("__getstate__", [](const T& self) { return state_of(self); });
+  c.def("__setstate__", [from](T& self, const State& state) { new (&self) T(from(state)); });
+}
+
 }  // namespace
 
 std::span<const OperandInfo> infos_of(const Operation& op) {
@@ -115,7 +179,7 @@ Stream Given::stream(nb::handle named) const {
 
 void bind_operations(nb::module_& m) {
   using OptionalStride = std::optional<std::vector<std::int64_t>>;
-  using Pair = std::optional<std::array<int, 2>>;
+  using OptionalPair = std::optional<Pair>;
   const DataTypeLike unset;
 
   nb::class_<TensorSpec> spec(m, "TensorSpec", "A tensor without memory: extents, strides in elements, type and device.");
@@ -128,22 +192,27 @@ void bind_operations(nb::module_& m) {
       .def_prop_ro("stride", [](const TensorSpec& s) { return s.list(s.view.stride); })
       .def_prop_ro("data_type", [](const TensorSpec& s) { return s.view.dtype; })
       .def_prop_ro("device", device_text);
+  add_state(spec, spec_from);
 
-  nb::class_<Options>(m, "OperationOptions", "What the kernel of an operation depends on besides its tensors.")
-      .def(
-          "__init__",
-          [](Options* self, const DataTypeLike& ab12, const DataTypeLike& c, const DataTypeLike& d, const DataTypeLike& acc,
-             std::string_view major, int sf_vec_size, const Pair& tile, const Pair& cluster, bool w_out_in, int head_dim) {
-            new (self) Options(make_options(ab12, c, d, acc, major, sf_vec_size, tile, cluster, w_out_in, head_dim));
-          },
-          nb::kw_only(), nb::arg("ab12_dtype").none() = unset, nb::arg("c_dtype").none() = unset,
-          nb::arg("d_dtype").none() = unset, nb::arg("acc_dtype").none() = unset, nb::arg("major") = "n",
-          nb::arg("sf_vec_size") = 0, nb::arg("mma_tiler_mn").none() = nb::none(),
-          nb::arg("cluster_shape_mn").none() = nb::none(), nb::arg("w_out_in") = true, nb::arg("head_dim") = 192);
+  nb::class_<Options> options(m, "OperationOptions", "What the kernel of an operation depends on besides its tensors.");
+  options.def(
+      "__init__",
+      [](Options* self, const DataTypeLike& ab12, const DataTypeLike& c, const DataTypeLike& d, const DataTypeLike& acc,
+         std::string_view major, int sf_vec_size, const OptionalPair& tile, const OptionalPair& cluster, bool w_out_in,
+         int head_dim) {
+        new (self) Options(make_options(ab12, c, d, acc, major, sf_vec_size, tile, cluster, w_out_in, head_dim));
+      },
+      nb::kw_only(), nb::arg("ab12_dtype").none() = unset, nb::arg("c_dtype").none() = unset, nb::arg("d_dtype").none() = unset,
+      nb::arg("acc_dtype").none() = unset, nb::arg("major") = "n", nb::arg("sf_vec_size") = 0,
+      nb::arg("mma_tiler_mn").none() = nb::none(), nb::arg("cluster_shape_mn").none() = nb::none(), nb::arg("w_out_in") = true,
+      nb::arg("head_dim") = 192);
+  add_state(options, options_from);
 
-  nb::class_<Operation>(m, "Operation", R"(A ready-made fusion, by its name; `verglas.ops` has a function and a class for each.
+  nb::class_<Operation> operation(m, "Operation",
+                                  R"(A ready-made fusion, by its name; `verglas.ops` has a function and a class for each.
 
-Tensors are passed as a sequence with a place for each of `tensors`: an array, a `TensorSpec` or ``None``.)")
+Tensors are passed as a sequence with a place for each of `tensors`: an array, a `TensorSpec` or ``None``.)");
+  operation
       .def(
           "__init__", [](Operation* self, std::string_view name) { new (self) Operation(Operation::named(name)); },
           nb::arg("name"))
@@ -177,9 +246,13 @@ Tensors are passed as a sequence with a place for each of `tensors`: an array, a
           },
           nb::arg("tensors"), nb::arg("options") = Options(), nb::arg("alpha") = 1.0F, nb::arg("stream").none() = nb::none(),
           "Checks everything, then launches a plan from the cache; nothing is written for a call that is refused.")
+      .def("__getstate__", [](const Operation& op) { return std::string(op.name()); })
+      .def("__setstate__", [](Operation& self, std::string_view name) { new (&self) Operation(Operation::named(name)); })
       .def("__repr__", [](const Operation& op) { return "<verglas.Operation " + std::string(op.name()) + ">"; });
 
-  nb::class_<Prepared>(m, "Prepared", "An operation compiled for sample tensors, of which nothing is kept but how they look.")
+  nb::class_<Prepared> prepared(m, "Prepared",
+                                "An operation compiled for sample tensors, of which nothing is kept but how they look.");
+  prepared
       .def(
           "__init__",
           [](Prepared* self, const Operation& op, const nb::sequence& samples, const Options& options, float alpha) {
@@ -189,6 +262,7 @@ Tensors are passed as a sequence with a place for each of `tensors`: an array, a
       .def("check_support", &Prepared::check_support, "True, or raises what is wrong with the samples.")
       .def("compile", &Prepared::compile, "Checks, then compiles; the second call does nothing.")
       .def_prop_ro("is_compiled", &Prepared::is_compiled);
+  add_state(prepared, prepared_from);
 
   m.def(
       "plan_cache",

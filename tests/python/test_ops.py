@@ -1,6 +1,8 @@
 """Operations against float64: every type, major, output type and option; functions and classes; sizes that divide nothing."""
 
+import copy
 import itertools
+import pickle
 import re
 import threading
 from pathlib import Path
@@ -201,6 +203,29 @@ def test_a_class_runs_other_sizes_and_can_be_called():
         _, tensors, want, _ = next(prepared(size))
         op(*tensors)
         same(tensors[4], want[4], np.float16)
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda op: pickle.loads(pickle.dumps(op))])
+def test_copies_of_classes_are_compiled_where_the_original_is(copied):
+    a, b = matrix((5, 6, 2), np.float32, seed=1), matrix((64, 6, 2), np.float32, seed=2)
+    samples = [poisoned((5, n, 2), np.float32, "m") for n in (64, 32)]
+    op = ops.GemmSwiglu(a, b, *samples, 0.5, mma_tiler_mn=(256, 128), cluster_shape_mn=(2, 1))
+    for is_compiled in (False, True):
+        twin = copied(op)
+        outputs = [poisoned((5, n, 2), np.float32, "m") for n in (64, 32)]
+        if not is_compiled:
+            with pytest.raises(RuntimeError, match="compile"):
+                twin.execute(a, b, *outputs)
+            assert twin.check_support() is True
+            op.compile()
+            continue
+        twin.execute(a, b, *outputs)
+        same(outputs[0], oracle.swiglu(a, b, 0.5)[0], np.float32)
+        with pytest.raises(ValueError, match="batch"):
+            twin.execute(a[..., :1], b[..., :1], *(x[..., :1] for x in outputs))
+    wrong = copied(ops.GemmSwiglu(a, b, *samples, mma_tiler_mn=(96, 96)))
+    with pytest.raises(ValueError, match="mma_tiler_mn"):
+        wrong.compile()
 
 
 def test_execute_before_compile_and_with_other_types():

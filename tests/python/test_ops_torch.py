@@ -179,6 +179,25 @@ def test_compiles_without_a_break():
     torch.testing.assert_close(got, a.grad)
 
 
+def test_compiled_functions_call_classes():
+    """The compiler breaks its graph there, and had called `execute` without its object."""
+    _, _, a, b = operands()
+    new = lambda: (torch.zeros(2, 5, 64).permute(1, 2, 0), torch.zeros(1, 1, 1))  # noqa: E731
+    op = copy.deepcopy(ops.GemmAmax(a, b, None, None, *new()))
+    op.compile()
+    want = ops.gemm_amax_forward(2 * a, b)
+    for call in (op, op.execute, lambda *t: op.execute(*t)):
+
+        def function(a, b, call=call):
+            c, amax = new()
+            call(2 * a, b, None, None, c, amax)
+            return c + 1, amax
+
+        torch._dynamo.reset()
+        c, amax = torch.compile(function, backend="eager")(a, b)
+        assert torch.equal(c, want.c_tensor + 1) and torch.equal(amax, want.amax_tensor)
+
+
 def test_compiled_functions_take_types_by_name():
     _, _, a, b = operands()
     kinds = verglas.data_type

@@ -98,6 +98,12 @@ class Prepared {
   void execute(std::span<const TensorView> tensors, std::optional<float> alpha = {}, Stream stream = {}) const;
   bool is_compiled() const noexcept { return built_ != nullptr; }
 
+  // What it was made of.
+  const Operation& operation() const noexcept { return operation_; }
+  std::span<const TensorView> samples() const noexcept { return samples_; }  ///< without addresses
+  const Options& options() const noexcept { return options_; }
+  float alpha() const noexcept { return alpha_; }
+
  private:
   Operation operation_;
   std::vector<TensorView> samples_;

@@ -132,9 +132,11 @@ class PreparedOperation:
     """An operation whose outputs are the caller's, compiled for tensors like the samples.
 
     ``check_support()`` is true or raises; ``compile()`` does so too and compiles once; ``execute(...)`` checks its tensors and
-    launches, and may be called from several threads. An instance can be called: it compiles if need be, then executes.
+    launches, and may be called from several threads. An instance can be called: it compiles if need be, then executes. Copies and
+    pickles are compiled where the original was.
     """
 
+    __slots__ = ("__weakref__", "_prepared")  # with a dict torch's compiler would take `execute` from the class, unbound
     _operation: ClassVar[str]
 
     def __init__(self, samples: dict[str, Any], options: dict[str, Any], alpha: float = 1.0) -> None:

@@ -44,6 +44,7 @@ def gemm_amax_forward(
 class GemmAmax(PreparedOperation):
     """`gemm_amax_forward` with the caller's outputs. amax is written, whatever it held."""
 
+    __slots__ = ()
     _operation = "gemm_amax"
 
     @constructor

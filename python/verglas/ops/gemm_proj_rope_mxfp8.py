@@ -47,6 +47,7 @@ def gemm_proj_rope_mxfp8_forward(
 class GemmProjRopeMxfp8Bf16In(PreparedOperation):
     """`gemm_proj_rope_mxfp8_forward` of bf16 operands with the caller's outputs; w is (K, 192·H) unless ``w_out_in``."""
 
+    __slots__ = ()
     _operation = "gemm_proj_rope_mxfp8"
 
     @constructor
@@ -85,6 +86,7 @@ class GemmProjRopeMxfp8Bf16In(PreparedOperation):
 class GemmProjRopeMxfp8Mxfp8In(PreparedOperation):
     """The same of e4m3 operands, each with its scales behind it; w is (192·H, K)."""
 
+    __slots__ = ()
     _operation = "gemm_proj_rope_mxfp8"
 
     @constructor

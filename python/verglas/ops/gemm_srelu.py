@@ -89,6 +89,7 @@ def gemm_srelu_backward(
 class GemmSrelu(PreparedOperation):
     """`gemm_srelu_forward` with the caller's outputs."""
 
+    __slots__ = ()
     _operation = "gemm_srelu"
 
     @constructor
@@ -136,6 +137,7 @@ class GemmSrelu(PreparedOperation):
 class GemmDsrelu(PreparedOperation):
     """`gemm_srelu_backward` with the caller's outputs. dprob is written, not added to."""
 
+    __slots__ = ()
     _operation = "gemm_dsrelu"
 
     @constructor

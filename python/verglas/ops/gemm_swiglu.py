@@ -53,6 +53,7 @@ def gemm_swiglu_forward(
 class GemmSwiglu(PreparedOperation):
     """`gemm_swiglu_forward` with the caller's outputs; sample tensors say types, majors and device."""
 
+    __slots__ = ()
     _operation = "gemm_swiglu"
 
     @constructor
