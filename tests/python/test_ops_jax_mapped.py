@@ -214,3 +214,25 @@ def test_arrays_over_several_devices_are_gathered():
     spread = jax.device_put(a, jax.sharding.NamedSharding(mesh, ROWS))
     c, _ = jax.jit(verglas.gemm_amax_jax_forward)(spread, jax.device_put(b, jax.sharding.NamedSharding(mesh, ALL)))
     np.testing.assert_array_equal(c, oracle.product(a, b))
+
+
+@needs_devices
+@pytest.mark.skipif(not hasattr(jax, "set_mesh"), reason="this JAX knows no mesh with explicit axes")
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("of_b", [ALL, ROWS, jax.sharding.PartitionSpec(None, "x")])
+def test_gradients_where_types_say_which_device_has_what(jit, of_b):
+    a, b, prob = (integers(s, i).astype(np.float32) for i, s in enumerate(((16, 24, 1), (64, 24, 1), (16, 1, 1))))
+    mesh = jax.make_mesh((4,), ("x",), axis_types=(jax.sharding.AxisType.Explicit,), devices=jax.devices("cpu")[:4])
+
+    def loss(a, b, prob):
+        c, d = ops.gemm_srelu_jax_forward(a, b, prob_tensor=prob, c_dtype=F32, d_dtype=F32)
+        return c.sum() + d.sum() + ops.gemm_swiglu_jax_forward(a, b, c_dtype=F32)[1].sum()
+
+    gradient = (jax.jit if jit else lambda f: f)(jax.grad(loss, (0, 1, 2)))
+    want = gradient(a, b, prob)
+    with jax.set_mesh(mesh):
+        parts = (ROWS, of_b, ROWS)
+        spread = [jax.device_put(t, jax.sharding.NamedSharding(mesh, p)) for t, p in zip((a, b, prob), parts, strict=True)]
+        for g, w, t in zip(gradient(*spread), want, spread, strict=True):
+            assert jax.typeof(g).sharding.spec == jax.typeof(t).sharding.spec
+            np.testing.assert_allclose(g, w, rtol=2e-5, atol=1e-3)

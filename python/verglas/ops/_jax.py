@@ -85,6 +85,14 @@ def _spread(array: Any, axes: frozenset[str]) -> Any:
     return jax.lax.pcast(array, missing, to="varying") if hasattr(jax.lax, "pcast") else jax.lax.pvary(array, missing)
 
 
+def _as(array: Any, like: Any) -> Any:
+    """The array on the devices that the type of the other one says, where axes of a mesh are explicit."""
+    want, have = (getattr(jax.typeof(a), "sharding", None) for a in (like, array))
+    if getattr(want, "spec", None) == getattr(have, "spec", None):
+        return array
+    return (jax.reshard if hasattr(jax, "reshard") else jax.sharding.reshard)(array, want)
+
+
 @functools.lru_cache(_MOST_SITES)
 def _one_by_one(site: _Site) -> Callable[..., tuple[Any, ...]]:
     """The foreign call; the elements of a vmap run one after another."""
@@ -292,7 +300,7 @@ def _differentiable(name: str, outputs: tuple[str, str], backward: Backward) -> 
             found = backward(full, options, first, gradients)
             if not scaled:
                 found |= _of_product(found["x"], full, "alpha" in chosen)
-            return ({place: found[place].astype(t.dtype).reshape(t.shape) for place, t in chosen.items()},)
+            return ({place: _as(found[place].astype(t.dtype).reshape(t.shape), t) for place, t in chosen.items()},)
 
         if not chosen:
             return forward(chosen)
