@@ -189,9 +189,10 @@ void read_operand(const PlanFacts& facts, std::size_t operand, nb::handle object
 
 void settle_all(const PlanFacts& facts, std::span<TensorView> views, std::uint64_t settled) noexcept {
   const auto operands = facts.plan.operands();
+  const LiveExtents live{facts.plan.recipe(), views};
   std::int64_t live_k = -1;
   for (std::size_t i = 0; i < views.size(); ++i) {
-    if ((settled >> i & 1) == 0) settle(views[i], operands[i], facts.readings[i], i == 0 ? operands[0].dim.back() : live_k);
+    if ((settled >> i & 1) == 0) settle(views[i], operands[i], facts.readings[i], i == 0 ? operands[0].dim.back() : live_k, live);
     if (i == 0) live_k = live_k_of(views[0], operands[0]);
   }
 }

@@ -29,15 +29,13 @@ bool is_row_major(const TensorView& v) noexcept {
   std::int64_t run = 1;
   for (int i = v.rank - 1; i >= 0; --i) {
     if (v.extent[at(i)] > 1 && v.stride[at(i)] != run) return false;
-    run *= v.extent[at(i)];
+    if (__builtin_mul_overflow(run, v.extent[at(i)], &run)) return false;
   }
   return true;
 }
 
 /// A shape that cannot be what the operand is, live extents or not: a flat run, batch and rows in one axis, a scalar of rank 0.
-/// Several numbers are no scalar that is passed by value, however they lie.
 bool has_other_rank(const TensorView& v, const OperandInfo& o, const Reading& r) noexcept {
-  if (r.is_scalar) return false;
   if (!r.is_matrix) {
     const auto real = std::count_if(v.extent.begin(), v.extent.begin() + v.rank, [](std::int64_t e) { return e != 1; });
     return r.is_list ? real > 1 : real != r.real_axes;
@@ -52,6 +50,22 @@ void describe_by_graph(TensorView& v, const OperandInfo& o) noexcept {
   v.dtype = o.dtype;
   std::copy(o.dim.begin(), o.dim.end(), v.extent.begin());
   std::copy(o.stride.begin(), o.stride.end(), v.stride.begin());
+}
+
+/// An operand of the epilogue whose extents, but for those that are 1, are what the matrices of the call ask of it.
+bool fits(const TensorView& v, const Reading& r, const LiveExtents& live) noexcept {
+  int axis = 0;
+  const auto skip_ones = [&] {
+    while (axis < v.rank && v.extent[at(axis)] == 1) ++axis;
+  };
+  for (const chain::Symbol s : r.symbol) {
+    const std::int64_t want = live.of(s);
+    if (want == 1) continue;
+    skip_ones();
+    if (want < 0 || axis == v.rank || v.extent[at(axis++)] != want) return false;
+  }
+  skip_ones();
+  return axis == v.rank;
 }
 
 /// Row 3' of the rules. Where extents tell the two readings apart they decide; at N = K the contiguous axis does.
@@ -99,6 +113,7 @@ std::vector<Reading> readings_of(const CompiledPlan& plan) {
     Reading& r = all[at(role.operand)];
     const OperandInfo& o = plan.operands()[at(role.operand)];
     r.is_blob |= role.is_interleaved;
+    if (role.kind == aux) r.symbol = role.symbol;
     r.is_list |= role.kind == group_offset || role.kind == token_index || role.kind == token_slot || role.kind == b_table;
     const bool is_scale = role.kind == scale_a || role.kind == scale_b || role.kind == output_scale;
     r.is_matrix |= is_scale || role.kind == a || role.kind == b || role.kind == output || role.kind == reduction;
@@ -116,16 +131,36 @@ std::int64_t live_k_of(const TensorView& first, const OperandInfo& operand) noex
   return first.rank < 1 ? -1 : first.extent[at(first.rank - 1)];
 }
 
-void settle(TensorView& v, const OperandInfo& o, const Reading& r, std::int64_t live_k) noexcept {
+std::int64_t LiveExtents::of(chain::Symbol symbol) const noexcept {
+  using enum chain::Symbol;
+  if (symbol == one) return 1;
+  if (symbol == chain::Symbol::r) return recipe.rotated;
+  const bool is_plain = recipe.offsets < 0 && (symbol == l || symbol == m || symbol == n);
+  const int role = symbol == l ? recipe.first_l : symbol == m ? recipe.first_a : recipe.first_b;
+  if (!is_plain) return -1;
+  if (role < 0) return 1;
+  const recipe::RoleFact& f = recipe.roles[at(role)];
+  const int axis = symbol == l ? 0 : 1;  // canonical: A (L, M, K), B (L, N, K)
+  const TensorView& v = views[f.operand];
+  if (v.is_bare()) return f.extent[at(axis)];
+  if (v.rank != 2 && v.rank != 3) return -1;
+  if (symbol == l) return v.rank == 3 ? v.extent[0] : 1;
+  const bool swapped = symbol == n && v.order == AxisOrder::kernel;
+  return v.extent[at(v.rank - (swapped ? 2 : f.from_end[at(axis)]))];
+}
+
+void settle(TensorView& v, const OperandInfo& o, const Reading& r, std::int64_t live_k, const LiveExtents& live) noexcept {
   if (v.is_bare() || r.is_blob) return;
   const bool in_slots = o.dtype == DataType::fp4_e2m1 && v.dtype == DataType::uint8;
   if (!in_slots && is_declaration(v, o)) return;
   const bool may_hold_bytes = v.dtype == DataType::uint8 && v.rank == 1;
   if (has_other_rank(v, o, r) && (v.dtype == o.dtype || may_hold_bytes) && is_row_major(v)) {
+    if (!r.is_matrix && !r.is_list && fits(v, r, live)) return;
     std::int64_t bytes = 0;
     const bool over = __builtin_mul_overflow(elements_of(v), std::int64_t{bytes_of(v.dtype)}, &bytes);
     if (v.dtype == DataType::fp4_e2m1) bytes /= 2;
-    if (!over && bytes >= r.reach_bytes && bytes > 0) {
+    // Of one element no more than its bytes: several are no scalar.
+    if (!over && (r.elements == 1 ? bytes == r.reach_bytes : bytes >= r.reach_bytes) && bytes > 0) {
       if (v.observed_bytes < 0) v.observed_bytes = bytes;
       describe_by_graph(v, o);
       return;

@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 import verglas
-from support import POISON, Output, declare, integers, one_matmul, strided
+from support import POISON, Output, declare, integers, one_matmul, refused, strided
 
 
 def test_cases_a_33_a_plan_for_many_rows_runs_on_few():
@@ -33,6 +33,33 @@ def test_every_extent_may_be_another(m, n, k, batch):
     out = Output((batch, m, n))
     graph.execute({ta: a, tb: b, ty: out.array})
     assert (out.array == a @ b).all()
+
+
+@pytest.mark.parametrize("declared", [(1, 1, 8), (2, 3, 8), (1, 5, 1), (2, 1, 1), (1, 1, 1)])
+@pytest.mark.parametrize("live", [(1, 40, 8), (1, 1, 64), (3, 1, 64), (3, 7, 1), (1, 1, 1), (2, 2, 9)])
+@pytest.mark.parametrize("folded", [False, True])
+def test_an_operand_of_the_epilogue_has_live_extents_where_some_of_them_are_1(declared, live, folded):
+    """One plan for a row and for many: what has other axes than 1 than were declared is no other rank for that."""
+    if declared[0] == 1:
+        live = (1, *live[1:])
+    k = 4
+    graph = verglas.Graph(io_data_type="fp32")
+    ta, tb, tx = (
+        declare(graph, name, np.empty(shape, np.float32))
+        for name, shape in [("a", (*declared[:2], k)), ("b", (declared[0], k, declared[2])), ("x", declared)]
+    )
+    y = graph.add(graph.matmul(ta, tb), tx).set_output(True)
+    a, b, x = integers((*live[:2], k), 1), integers((live[0], k, live[2]), 2), integers(live, 3)
+    if declared == (1, 1, 1):  # a scalar stays one, and several numbers are none
+        graph.execute([a, b, x[:1, :1, :1], (out := Output(live)).array])
+        assert (out.array == a @ b + x[0, 0, 0]).all()
+        if x.size > 1:
+            fresh = Output(live)
+            assert refused("call.aux_extent", lambda: graph.execute([a, b, x, fresh.array]), fresh).got == f"shape {live}"
+        return
+    out = Output(live)
+    graph.execute({ta: a, tb: b, tx: x.squeeze() if folded else x, y: out.array})
+    assert (out.array == a @ b + x).all()
 
 
 def test_an_average_counts_the_live_elements():
