@@ -11,6 +11,7 @@
 #include "base/rules.hpp"
 #include "chain/cost.hpp"
 #include "graph/ir.hpp"
+#include "plan/operand_sets.hpp"
 #include "tool/command.hpp"
 #include "tool/device_arrays.hpp"
 #include "tool/device_option.hpp"
@@ -143,9 +144,24 @@ bool fill_routing(const CompiledPlan& plan, const OperandInfo& info, HostArray& 
   return n > 0;
 }
 
+/// Reordered scales that are declared by their logical extents are a flat run of all their atoms' bytes at a call.
+void hold_whole_atoms(const CompiledPlan& plan, std::vector<Operand>& all) {
+  const std::vector<std::size_t> bytes = plan::operand_bytes(plan.chain());
+  for (const chain::Role& role : plan.chain().roles) {
+    if (!role.is_interleaved) continue;
+    const auto i = static_cast<std::size_t>(role.operand);
+    std::int64_t declared = 1;
+    for (const std::int64_t e : all[i].info.dim) declared *= e;
+    if (declared >= static_cast<std::int64_t>(bytes[i])) continue;
+    all[i].info.dim = {static_cast<std::int64_t>(bytes[i])};
+    all[i].info.stride = {1};
+  }
+}
+
 std::vector<Operand> prepare(const CompiledPlan& plan, const Options& options) {
   std::vector<Operand> all;
   for (const OperandInfo& info : plan.operands()) all.push_back({.info = info, .array = {}, .source = {}, .target = {}});
+  hold_whole_atoms(plan, all);
   std::string file;
   for (const std::string& text : options.inputs) {
     Operand& o = find(all, plan, "--input", text, false, file);

@@ -114,6 +114,66 @@ def test_random_numbers_are_those_of_the_seed(graph):
     assert json.loads(call("run", path, "--random", 6, "--json"))["outputs"] != first["outputs"]
 
 
+def checked(tmp_path, tensors, nodes, **options):
+    """What --check says of the outputs of a graph on random integers; exit code 0: nothing is wrong."""
+    path = tmp_path / "checked.json"
+    path.write_text(json.dumps({"verglas_graph": 1, "io_data_type": "fp32", "tensors": tensors, "nodes": nodes}))
+    report = json.loads(call("run", path, "--random", 3, "--check", "--json", **options))
+    return {entry["output"]: entry for entry in report["check"]}
+
+
+def test_the_check_passes_over_nodes_that_nothing_stored_depends_on(tmp_path):
+    tensors = [
+        {"name": "a", "dim": [4, 6], "stride": [6, 1]},
+        {"name": "b", "dim": [6, 5], "stride": [5, 1]},
+        {"name": "unread", "dim": [4, 5], "stride": [5, 1]},
+        {"name": "c", "output": True},
+        {"name": "d"},
+        {"name": "e"},
+    ]
+    nodes = [
+        {"op": "matmul", "inputs": ["a", "b"], "output": "c"},
+        {"op": "add", "inputs": ["c", "unread"], "output": "d"},
+        {"op": "relu", "inputs": ["unread"], "output": "e"},
+    ]
+    assert checked(tmp_path, tensors, nodes)["c"]["exact"] == 20
+
+
+def test_the_check_knows_the_mean_of_no_rows(tmp_path):
+    tensors = [
+        {"name": "token", "dim": [1, 2, 3], "stride": [6, 3, 1]},
+        {"name": "weight", "dim": [4, 3, 5], "stride": [15, 5, 1]},
+        {"name": "offset", "dim": [4], "stride": [1], "data_type": "int32"},
+        {"name": "y"},
+        {"name": "mean", "dim": [4, 1, 5], "output": True},
+    ]
+    nodes = [
+        {"op": "moe_grouped_matmul", "inputs": ["token", "weight", "offset"], "output": "y"},
+        {"op": "reduction", "mode": "avg", "inputs": ["y", "offset"], "output": "mean"},
+    ]
+    assert checked(tmp_path, tensors, nodes)["mean"]["wrong"] == 0
+
+
+def test_reordered_scales_of_logical_extents_have_whole_atoms(tmp_path):
+    tensors = [
+        {"name": "a", "dim": [5, 64], "stride": [64, 1], "data_type": "fp8_e4m3"},
+        {"name": "sa", "dim": [5, 2], "stride": [2, 1], "data_type": "fp8_e8m0", "reordering": "f8_128x4"},
+        {"name": "b", "dim": [64, 7], "stride": [1, 64], "data_type": "fp8_e4m3"},
+        {"name": "sb", "dim": [2, 7], "stride": [1, 2], "data_type": "fp8_e8m0", "reordering": "f8_128x4"},
+        {"name": "x"},
+        {"name": "w"},
+        {"name": "y", "output": True},
+    ]
+    nodes = [
+        {"op": "block_scale_dequantize", "inputs": ["a", "sa"], "output": "x", "block_size": [1, 32]},
+        {"op": "block_scale_dequantize", "inputs": ["b", "sb"], "output": "w", "block_size": [32, 1]},
+        {"op": "matmul", "inputs": ["x", "w"], "output": "y"},
+    ]
+    assert checked(tmp_path, tensors, nodes)["y"]["open"] == 35
+    np.save(tmp_path / "sa.npy", np.full(512, 127, np.uint8))
+    call("run", tmp_path / "checked.json", "--random", 3, "--input", f"sa={tmp_path}/sa.npy")
+
+
 def test_repeat_reports_times(graph):
     report = json.loads(call("run", graph(), "--random", 1, "--repeat", 3, "--json"))
     assert report["seconds"]["runs"] == 3
@@ -322,6 +382,7 @@ def test_doctor_reports_and_parses():
     assert findings["environment"]["VERGLAS_NUM_THREADS"] == "1"
     assert not findings["CUDA driver"]["there"] and "VERGLAS_CUDA_DRIVER" in findings["CUDA driver"]["sentence"]
     assert not findings["GPU"]["there"]
+    assert findings["environment"]["there"]
 
 
 def test_a_device_without_a_driver_is_declined_with_what_to_install():
