@@ -16,7 +16,6 @@
 namespace verglas {
 namespace {
 
-constexpr int kMaxThreads = 1024;
 /// Looks at the job counter before a worker sleeps: bridges the gap between two calls of a chain of small graphs.
 constexpr int kSpins = 2000;
 

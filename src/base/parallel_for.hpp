@@ -5,6 +5,8 @@
 
 namespace verglas {
 
+inline constexpr int kMaxThreads = 1024;  ///< that may be asked for
+
 /// Runs body(item, worker) once for every item below `items`, on up to thread_count() threads, the caller among them.
 /// Items are handed out in increasing order: when an item runs, every smaller one has started. `worker` is below thread_count().
 /// Subnormals are numbers in a body, whatever the caller's thread is set to.

@@ -100,16 +100,29 @@ Finding cache() {
   return {"kernel cache", used, sentence, {{"folder", s.folder}, {"readable", s.readable}, {"writable", s.writable}}};
 }
 
+/// What is set and cannot be read counts as not set; nothing but this says so.
+bool is_ignored(const environment::Variable& v) {
+  const std::string value = environment::text(v.name).value_or("");
+  if (value.empty()) return false;
+  if (v.kind == environment::Kind::integer) return !environment::integer(v.name, 1, kMaxThreads);
+  if (v.kind == environment::Kind::bytes) return !environment::bytes(v.name);
+  return std::string_view(v.name) == "VERGLAS_TUNING" && value != "off";
+}
+
 Finding variables() {
   Finding f{"environment", true, ""};
-  std::vector<const char*> names;
-  for (const environment::Variable& v : environment::variables()) names.push_back(v.name);
-  for (const char* name : {"CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH"}) names.push_back(name);
-  for (const char* name : names) {
+  const auto add = [&](const char* name) {
     const char* value = std::getenv(name);
     f.details[name] = value ? Json(value) : Json(nullptr);
     if (value) f.sentence += fmt::format("{}{}={}", f.sentence.empty() ? "" : " ", name, value);
+  };
+  for (const environment::Variable& v : environment::variables()) {
+    add(v.name);
+    if (!is_ignored(v)) continue;
+    f.there = false;
+    f.sentence += fmt::format(" (ignored; it is {})", v.meaning);
   }
+  for (const char* name : {"CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH"}) add(name);
   if (f.sentence.empty()) f.sentence = "no variable that Verglas reads is set";
   return f;
 }

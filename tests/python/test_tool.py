@@ -385,6 +385,15 @@ def test_doctor_reports_and_parses():
     assert findings["environment"]["there"]
 
 
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("NUM_THREADS", "many"), ("NUM_THREADS", "0"), ("NUM_THREADS", "1025"), ("CACHE_LIMIT", "1.5G"), ("TUNING", "no")],
+)
+def test_doctor_says_which_variables_are_ignored(variable, value):
+    line = next(line for line in call("doctor", **{f"VERGLAS_{variable}": value}).splitlines() if "environment" in line)
+    assert not line.startswith("✓") and f"VERGLAS_{variable}={value} (ignored; it is " in line
+
+
 def test_a_device_without_a_driver_is_declined_with_what_to_install():
     text = call("run", EXAMPLES[0], "--random", 1, "--device", "cuda", code=1, VERGLAS_CUDA_DRIVER="off")
     assert "unsupported [plan.none]" in text and "cpu: [engine.device]" in text
