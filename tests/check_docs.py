@@ -3,7 +3,7 @@
 
 In docs/**/*.md and the pages at the root, in backticks: paths of the tree, ids of rules, symbols with `::` or `()`, and
 environment variables VERGLAS_… must exist; links must lead to files. A code block after `<!-- from PATH -->` must be a run of
-lines of that file (indentation as a whole aside). Every pointwise mode and reduction has its row in docs/numerics.md, the
+lines of that file (indentation as a whole aside); every block of C++ is one. Every pointwise mode and reduction has its row in docs/numerics.md, the
 directions in docs/design.md are those that are checked, and docs/tool.md has every environment variable.
 """
 
@@ -123,6 +123,8 @@ def check_page(name, text):
             wrong.append(f"{at(match.start())}: this block is not what {match[1]} holds")
     if text.count("<!-- from ") != len(INCLUDED.findall(text)):
         wrong.append(f"{name}: a <!-- from … --> without a code block right below it")
+    for match in re.finditer(r"(?<!-->)\n```cpp\n", text):
+        wrong.append(f"{at(match.start())}: C++ that is of no file, so that nothing compiles it: <!-- from PATH --> above it")
     return wrong
 
 
@@ -195,6 +197,10 @@ def self_test():
         (
             "<!-- from examples/05_swiglu.py -->\n```py\nimport sys\nimport no\n```",
             "<!-- from examples/05_swiglu.py -->\n```py\nimport sys\nfrom pathlib import Path\n```",
+        ),
+        (
+            "\n```cpp\n#include <vector>\n```",
+            "\n<!-- from examples/01_first_matmul.cpp -->\n```cpp\n#include <vector>\n```",
         ),
     ]
     wrong = 0
