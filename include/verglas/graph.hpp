@@ -99,6 +99,9 @@ struct NodeAttributes {
 class Graph {
  public:
   explicit Graph(GraphAttributes attributes = {});
+  /// A copy is the same graph, and so is what was moved from: it is never without one.
+  Graph(const Graph&) = default;
+  Graph& operator=(const Graph&) = default;
 
   Tensor tensor(TensorAttributes attributes);
   /// A scalar with its value inside the graph; shape (1).

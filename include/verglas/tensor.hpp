@@ -38,9 +38,9 @@ struct TensorView {
 
   static constexpr std::int8_t kBareAddress = -1;
 
-  /// Dense row-major view.
+  /// Dense row-major view. Throws call.rank for more than kMaxRank extents.
   static TensorView dense(void* data, DataType dtype, std::initializer_list<std::int64_t> extents, Device device = {});
-  /// View with given strides.
+  /// View with given strides, one for each extent; else it throws call.rank.
   static TensorView strided(void* data, DataType dtype, std::initializer_list<std::int64_t> extents,
                             std::initializer_list<std::int64_t> strides, Device device = {});
   /// A pointer whose type, extents and strides are those of the graph's tensor.

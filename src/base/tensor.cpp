@@ -1,17 +1,26 @@
 #include "verglas/tensor.hpp"
 
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include "base/rules.hpp"
+
 namespace verglas {
 
 TensorView TensorView::dense(void* data, DataType dtype, std::initializer_list<std::int64_t> extents, Device device) {
+  if (extents.size() > std::size_t{kMaxRank})
+    throw broken(Rule::call_rank, "view", std::to_string(extents.size()) + " extents", "at most " + std::to_string(kMaxRank));
   TensorView v;
   v.data = data;
   v.dtype = dtype;
   v.device = device;
   for (const std::int64_t e : extents) v.extent[static_cast<std::size_t>(v.rank++)] = e;
   std::int64_t run = 1;
-  for (int i = v.rank - 1; i >= 0; --i) {
-    v.stride[static_cast<std::size_t>(i)] = run;
-    run *= v.extent[static_cast<std::size_t>(i)] > 0 ? v.extent[static_cast<std::size_t>(i)] : 1;
+  for (std::size_t i = extents.size(); i-- > 0;) {
+    v.stride[i] = run;
+    if (__builtin_mul_overflow(run, std::max<std::int64_t>(v.extent[i], 1), &run))
+      run = std::numeric_limits<std::int64_t>::max();  // which the checks of a call refuse
   }
   return v;
 }
@@ -19,8 +28,10 @@ TensorView TensorView::dense(void* data, DataType dtype, std::initializer_list<s
 TensorView TensorView::strided(void* data, DataType dtype, std::initializer_list<std::int64_t> extents,
                                std::initializer_list<std::int64_t> strides, Device device) {
   TensorView v = dense(data, dtype, extents, device);
-  std::size_t i = 0;
-  for (const std::int64_t s : strides) v.stride[i++] = s;
+  if (strides.size() != extents.size())
+    throw broken(Rule::call_rank, "view",
+                 std::to_string(strides.size()) + " strides for " + std::to_string(extents.size()) + " extents", "one for each");
+  std::ranges::copy(strides, v.stride.begin());
   return v;
 }
 

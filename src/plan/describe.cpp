@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "base/rules.hpp"
 #include "chain/chain.hpp"
 #include "chain/cost.hpp"
 #include "plan/summary.hpp"
@@ -23,7 +24,10 @@ std::string faults_text(const CompiledPlan& p) {
 
 }  // namespace
 
-std::string summary_of(const CompiledPlan& p) { return plan::summary_of(p.chain()) + " → " + p.name(); }
+std::string summary_of(const CompiledPlan& p) {
+  if (!p.valid()) throw broken(Rule::plan_stage, "a plan was used that nobody has compiled");
+  return plan::summary_of(p.chain()) + " → " + p.name();
+}
 
 std::string summary_of(const PlanList& plans) {
   const FusionChain* c = plans.chain();
@@ -34,7 +38,8 @@ std::string summary_of(const PlanList& plans) {
 }
 
 std::string describe(const CompiledPlan& p) {
-  std::string s = summary_of(p) + "\n" + faults_text(p) + chain::print(p.chain()) + cost_text(p.chain());
+  std::string s = summary_of(p);  // first: it refuses what is no plan
+  s += "\n" + faults_text(p) + chain::print(p.chain()) + cost_text(p.chain());
   const WorkspaceSize w = p.workspace();
   s += fmt::format("workspace {} bytes\nchecks of a call\n", w.bytes);
   return s + recipe::print_checks(p.recipe(), p.chain());

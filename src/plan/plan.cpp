@@ -148,9 +148,10 @@ std::size_t PlanList::append(int engine_id, const Knobs& knobs) {
       throw refuse(claim.error().text, "a chain that it claims");
     const std::vector<Knobs> offered = e->configurations(*state_->chain, state_->device);
     if (std::find(offered.begin(), offered.end(), knobs) == offered.end())
-      throw refuse(engine::plan_name(*e, knobs), "one of its " + std::to_string(offered.size()) +
-                                                     " configurations, the first being " +
-                                                     engine::plan_name(*e, offered.front()));
+      throw refuse(engine::plan_name(*e, knobs), offered.empty() ? "a configuration, of which it offers none"
+                                                                 : "one of its " + std::to_string(offered.size()) +
+                                                                       " configurations, the first being " +
+                                                                       engine::plan_name(*e, offered.front()));
     for (std::size_t i = 0; i < state_->entries.size(); ++i)
       if (state_->entries[i].engine == e && state_->entries[i].knobs == knobs) return i;
     state_->entries.push_back({e, knobs, e->predict(*state_->chain, knobs, state_->device)});

@@ -93,12 +93,40 @@ TEST(Road, APlanThatNobodyHasCompiledRefusesCalls) {
   EXPECT_THAT([&] { none.run(buffers); }, testing::ThrowsMessage<Error>(why));
   EXPECT_THAT([&] { none.bind(buffers); }, testing::ThrowsMessage<Error>(why));
   EXPECT_THAT([&] { none.check(); }, testing::ThrowsMessage<Error>(why));
+  EXPECT_THAT([&] { describe(none); }, testing::ThrowsMessage<Error>(why));
+  EXPECT_THAT([&] { summary_of(none); }, testing::ThrowsMessage<Error>(why));
+  EXPECT_EQ(describe(PlanList()), "no chain → no plan: no engine was asked\nplans 0\ndeclines 0\n");
   EXPECT_TRUE(none.operands().empty() && none.knobs().empty() && none.name().empty() && none.engine().empty());
   EXPECT_EQ(none.operand_index("a"), -1);
   EXPECT_EQ(none.operand_index(1), -1);
   EXPECT_EQ(none.workspace().bytes, 0U);
   EXPECT_THROW(PlanList().compile(), Error);
   EXPECT_THROW(PlanList().compile(0), Error);
+}
+
+TEST(Road, AViewHasOneStrideForEachOfEightExtentsAtMost) {
+  float x = 0;
+  const auto of = [&](auto&&... lists) { return TensorView::strided(&x, DataType::fp32, lists...); };
+  using List = std::initializer_list<std::int64_t>;
+  EXPECT_EQ(of(List{2, 3}, List{3, 1}).stride[0], 3);
+  EXPECT_THAT([&] { of(List{2, 3}, List{3}); },
+              testing::ThrowsMessage<Error>("invalid_call [call.rank] view: got 1 strides for 2 extents, wanted one for each"));
+  EXPECT_THAT([&] { of(List{2, 3}, List{6, 3, 1}); }, testing::Throws<Error>());
+  EXPECT_EQ(TensorView::dense(&x, DataType::fp32, {1, 1, 1, 1, 1, 1, 2, 3}).rank, 8);
+  EXPECT_THAT([&] { TensorView::dense(&x, DataType::fp32, {1, 1, 1, 1, 1, 1, 1, 2, 3}); },
+              testing::ThrowsMessage<Error>("invalid_call [call.rank] view: got 9 extents, wanted at most 8"));
+  // Strides that do not fit are no small ones that do.
+  const std::int64_t huge = std::int64_t{1} << 40;
+  EXPECT_EQ(TensorView::dense(&x, DataType::fp32, {2, huge, huge}).stride[0], std::numeric_limits<std::int64_t>::max());
+}
+
+TEST(Road, AGraphThatWasMovedFromIsTheSameGraph) {
+  Graph graph({.io_data_type = DataType::fp32});
+  const Tensor a = graph.tensor({.name = "a", .dim = {2, 3}, .stride = {3, 1}});
+  Graph other = std::move(graph);
+  graph.matmul(a, graph.tensor({.name = "b", .dim = {3, 4}, .stride = {4, 1}}));  // NOLINT(bugprone-use-after-move)
+  EXPECT_EQ(other.tensor_count(), 3U);
+  other.validate();
 }
 
 }  // namespace
