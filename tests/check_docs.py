@@ -3,8 +3,8 @@
 
 In docs/**/*.md and the pages at the root, in backticks: paths of the tree, ids of rules, symbols with `::` or `()`, and
 environment variables VERGLAS_… must exist; links must lead to files. A code block after `<!-- from PATH -->` must be a run of
-lines of that file (indentation as a whole aside); every block of C++ is one. Every pointwise mode and reduction has its row in docs/numerics.md, the
-directions in docs/design.md are those that are checked, and docs/tool.md has every environment variable.
+lines of that file (indentation as a whole aside); every block of C++ is one. Every pointwise mode and reduction has its row in
+docs/numerics.md, the directions in docs/design.md are those that are checked, and docs/tool.md has every environment variable.
 """
 
 import re
