@@ -158,7 +158,13 @@ Tensor Graph::tensor(TensorAttributes a) {
   t.by_value = a.pass_by_value;
   t.reordering = a.reordering;
   Tensor handle(data_, add_tensor(*data_, std::move(t)));
-  if (a.uid) handle.set_uid(*a.uid);
+  if (!a.uid) return handle;
+  try {
+    handle.set_uid(*a.uid);
+  } catch (const Error&) {  // somebody has it: then there is no such tensor
+    data_->tensors.pop_back();
+    throw;
+  }
   return handle;
 }
 

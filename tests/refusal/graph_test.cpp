@@ -54,6 +54,12 @@ REFUSES(graph_uid_unique) {
   EXPECT_EQ(said([&] { s.b.set_uid(7); }),
             "invalid_graph [graph.uid_unique] tensor 'b': got uid 7, which 'a' has, wanted a uid of its own");
   EXPECT_EQ(said([&] { s.b.set_uid(8); }), "");
+  // A tensor that is refused is not in the graph, which would want its extents.
+  const std::size_t before = s.g.tensor_count();
+  EXPECT_EQ(said([&] { s.g.tensor({.name = "d", .uid = 8}); }),
+            "invalid_graph [graph.uid_unique] tensor 'd': got uid 8, which 'b' has, wanted a uid of its own");
+  EXPECT_EQ(s.g.tensor_count(), before);
+  EXPECT_EQ(s.validated(), "");
 }
 
 REFUSES(graph_dim_unset) {
