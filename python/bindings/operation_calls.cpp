@@ -14,6 +14,7 @@
 #include "ops/repeat.hpp"
 #include "pack.hpp"
 #include "signature.hpp"
+#include "unlocked.hpp"
 
 // Calls of operations from Python, without a dict, a tuple or a view being made again for what is the same as last time.
 namespace verglas::python {
@@ -225,7 +226,7 @@ class OperationFunction {
     const std::vector<nb::object> made = make(c.outputs, given, keep);
     bool done = false;
     {
-      const nb::gil_scoped_release unlocked;
+      const Unlocked unlocked;
       done = c.repeat->launch(built, given, TensorView::address(&alpha), stream);
     }
     if (!done) op_.run(given, options_of(c), alpha, stream);  // or it says why not
@@ -268,7 +269,7 @@ class OperationFunction {
     Keepers keep;
     const std::vector<nb::object> made = make(c->outputs, given, keep);
     {
-      const nb::gil_scoped_release unlocked;
+      const Unlocked unlocked;
       c->repeat = Repeat::after(op_, given, options, alpha, stream);
     }
     bool is_kept = true;
@@ -339,7 +340,7 @@ class OperationMethod {
     const Given given_tensors(infos_, {objects.data(), count}, named);
     const Stream stream = given_tensors.stream(named);
     {
-      const nb::gil_scoped_release unlocked;
+      const Unlocked unlocked;
       prepared.execute(given_tensors.views(), alpha, stream);
     }
     return nb::none();

@@ -17,6 +17,7 @@
 #include "graph.hpp"
 #include "operations.hpp"
 #include "pack.hpp"
+#include "unlocked.hpp"
 #include "verglas/ops/operation.hpp"
 
 namespace verglas::python {
@@ -241,7 +242,7 @@ Tensors are passed as a sequence with a place for each of `tensors`: an array, a
           [](const Operation& op, const nb::sequence& tensors, const Options& options, float alpha, nb::handle stream) {
             const Given given(op, tensors, stream);
             const Stream s = given.stream(stream);
-            const nb::gil_scoped_release unlocked;
+            const Unlocked unlocked;
             op.run(given.views(), options, alpha, s);
           },
           nb::arg("tensors"), nb::arg("options") = Options(), nb::arg("alpha") = 1.0F, nb::arg("stream").none() = nb::none(),

@@ -10,6 +10,7 @@
 #include "dlpack.hpp"
 #include "exchange.hpp"
 #include "numeric/convert.hpp"
+#include "unlocked.hpp"
 
 namespace verglas::python {
 namespace {
@@ -243,7 +244,7 @@ Stream stream_for(nb::handle object, const PlanFacts& facts, std::span<const Ten
 void run(const PlanFacts& facts, std::span<const TensorView> views, Stream stream, Workspace workspace) {
   Status status;
   {
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     status = facts.plan.execute(views, stream, workspace);
   }
   if (!status.ok()) throw facts.plan.explain(status, views, stream, workspace);

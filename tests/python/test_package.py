@@ -96,3 +96,25 @@ def test_committed_stub_is_what_the_module_says(tmp_path):
         return ast.dump(ast.parse(path.read_text(encoding="utf-8")), indent=1).splitlines()
 
     assert shape(committed) == shape(fresh)
+
+
+EXIT_WITH_THREADS = """
+import threading, time
+import numpy as np
+import verglas
+graph = verglas.Graph(io_data_type="fp32")
+x = np.ones((1, 96, 96), np.float32)
+graph.matmul(graph.tensor_like(x), graph.tensor_like(x)).set_output(True)
+graph.build()
+def call_for_ever():
+    while True:
+        graph.plan(x, x, np.empty_like(x))
+for _ in range(3):
+    threading.Thread(target=call_for_ever, daemon=True).start()
+time.sleep(0.1)
+"""
+
+
+def test_the_interpreter_ends_while_threads_call():
+    for _ in range(3):
+        assert run_python(EXIT_WITH_THREADS) == ""
