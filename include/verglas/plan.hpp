@@ -179,7 +179,7 @@ class PlanList {
   CompiledPlan compile(std::size_t i) const;
   /// The first entry, in order, that compiles and is not barred (or the pinned one). One whose code spills registers, or was
   /// compiled in another way that makes it slow, is passed over unless it was measured, or no other is better; `passed_over` says
-  /// so. Throws `unsupported` with every reason.
+  /// so. Others that would have the same are not compiled. Throws `unsupported` with every reason.
   CompiledPlan compile() const;
 
   /// Null when the graph is not a chain.

@@ -29,6 +29,13 @@ struct Compiled {
   std::string flaw = {};  ///< why another plan of the list is better than was predicted, a clause about this one; empty: nothing
 };
 
+/// What flaws of a plan's kernel hang on.
+struct Demand {
+  Knobs code;       ///< plans with the same have the same flaws
+  int results = 0;  ///< registers that a thread keeps sums in
+  int threads = 0;  ///< that share a multiprocessor's registers
+};
+
 /// What code is compiled for where there is no device to ask.
 struct AheadTarget {
   std::string arch = "sm_90a";
@@ -47,6 +54,7 @@ class Engine {
   virtual std::vector<Knobs> configurations(const chain::FusionChain& chain, Device device) const = 0;
   /// Seconds of one call at the declared extents, from bytes and operations.
   virtual double predict(const chain::FusionChain& chain, const Knobs& knobs, Device device) const = 0;
+  virtual Demand demand(const chain::FusionChain&, const Knobs& knobs) const { return {knobs}; }
   /// What measurements of its plans depend on beside device and knobs: versions of what compiles or serves them.
   virtual std::string build() const { return {}; }
   /// The chain outlives what is compiled. Throws Error compile_failed, driver_failed.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/rules.hpp"
+#include "engine/flawed_plans.hpp"
 #include "plan/plan_state.hpp"
 #include "plan/tune.hpp"
 
@@ -180,27 +181,33 @@ CompiledPlan PlanList::compile() const {
     return compile(i);
   }
   std::string failures, passed_over;
-  std::shared_ptr<plan::CompiledState> flawed;
+  std::shared_ptr<plan::CompiledState> first;
+  engine::FlawedPlans flawed;
   for (std::size_t k = 0; k < size(); ++k) {
     const std::size_t i = k < state_->order.size() ? state_->order[k] : k;
     if (barred(i)) {
       failures += name(i) + ": deselected; ";
       continue;
     }
+    const plan::Entry& entry = state_->entries[i];
+    const bool is_measured = measured_seconds(i) > 0;  // what was measured is no prediction
+    const engine::Demand demand = entry.engine->demand(*state_->chain, entry.knobs);
+    if (!is_measured && flawed.has_alike(*entry.engine, demand)) continue;
     try {
-      std::shared_ptr<plan::CompiledState> compiled = plan::compile_entry(*state_, state_->entries[i]);
+      std::shared_ptr<plan::CompiledState> compiled = plan::compile_entry(*state_, entry);
       const std::string& flaw = compiled->compiled.flaw;
-      if (flaw.empty() || measured_seconds(i) > 0) {  // what was measured is no prediction
+      if (flaw.empty() || is_measured) {
         compiled->passed_over = std::move(passed_over);
         return CompiledPlan(std::move(compiled));
       }
       passed_over += name(i) + ": " + flaw + "\n";
-      if (!flawed) flawed = std::move(compiled);
+      flawed.add(*entry.engine, demand);
+      if (!first) first = std::move(compiled);
     } catch (const Error& e) {
       failures += name(i) + ": " + e.what() + "; ";
     }
   }
-  if (flawed) return CompiledPlan(std::move(flawed));
+  if (first) return CompiledPlan(std::move(first));
   throw broken(Rule::plan_none, failures + unsupported_text());
 }
 

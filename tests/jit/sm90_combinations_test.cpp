@@ -11,6 +11,7 @@
 
 #include "chain/analyse.hpp"
 #include "cuda/nvrtc_table.hpp"
+#include "engine/flawed_plans.hpp"
 #include "engine/sm90/engine.hpp"
 #include "engine/sm90/generate.hpp"
 #include "support/feature_graph.hpp"
@@ -24,13 +25,11 @@
 namespace verglas {
 namespace {
 
-jit::CompiledKernel compiled(const support::DrawnPlan& d) {
+chain::FusionChain chain_of(std::uint64_t seed) {
   Graph g;
-  support::FeatureGraph(d.seed).describe(g);
+  support::FeatureGraph(seed).describe(g);
   g.validate();
-  const auto chain = chain::analyse(g.data());
-  return jit::compile(**cuda::nvrtc(),
-                      sm90::compile_request(sm90::configuration_of(*chain, d.knobs), sm90::epilogue_of(*chain, d.knobs).text));
+  return *chain::analyse(g.data());
 }
 
 struct Tally {
@@ -42,11 +41,20 @@ struct Tally {
 bool try_plans(std::uint64_t seed, Tally& tally) {
   const std::vector<support::DrawnPlan> plans = support::plans_of(seed);
   if (plans.empty()) return false;
+  const chain::FusionChain chain = chain_of(seed);
   std::string said, flaw = "none was tried";
+  engine::FlawedPlans flawed;
   int tried = 0;
-  for (auto p = plans.begin(); p != plans.end() && !flaw.empty(); ++p, ++tried) {
-    flaw = compiled(*p).report.flaw();
-    if (!flaw.empty()) said += p->line() + ": " + flaw + "\n";
+  for (auto p = plans.begin(); p != plans.end() && !flaw.empty(); ++p) {
+    const engine::Demand demand = sm90::engine().demand(chain, p->knobs);
+    if (flawed.has_alike(sm90::engine(), demand)) continue;
+    const jit::CompileRequest request =
+        sm90::compile_request(sm90::configuration_of(chain, p->knobs), sm90::epilogue_of(chain, p->knobs).text);
+    flaw = jit::compile(**cuda::nvrtc(), request).report.flaw();
+    ++tried;
+    if (flaw.empty()) continue;
+    said += p->line() + ": " + flaw + "\n";
+    flawed.add(sm90::engine(), demand);
   }
   const std::scoped_lock lock(tally.mutex);
   tally.kernels += tried;

@@ -149,6 +149,10 @@ bool keeps_much(const chain::FusionChain& c) {
 }  // namespace
 
 bool exchanges(const Knobs& knobs) { return knobs.at(kExchanged) != 0; }
+Knobs code_of(Knobs knobs) {
+  knobs.erase(kProgrammatic);
+  return knobs;
+}
 chain::FusionChain seen_chain(const chain::FusionChain& c, const Knobs& knobs) {
   return exchanges(knobs) ? exchanged(c) : has_runs(c) ? in_runs(c).chain : c;
 }

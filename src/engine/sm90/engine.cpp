@@ -5,6 +5,7 @@
 #include "cuda/device.hpp"
 #include "cuda/driver_table.hpp"
 #include "cuda/nvrtc_table.hpp"
+#include "engine/flawed_plans.hpp"
 #include "engine/sm90/launcher.hpp"
 #include "engine/sm90/predict.hpp"
 #include "jit/entry.hpp"
@@ -45,6 +46,11 @@ class Sm90Engine final : public engine::Engine {
                            drain_of(chain), chain.grouping.groups);
   }
 
+  engine::Demand demand(const chain::FusionChain& chain, const Knobs& knobs) const override {
+    const KernelConfig config = configuration_of(chain, knobs);
+    return {code_of(knobs), results_of(config), threads_of(config)};
+  }
+
   std::string build() const override {
     const auto nvrtc = cuda::nvrtc();
     return nvrtc ? "NVRTC " + std::to_string((*nvrtc)->major) + "." + std::to_string((*nvrtc)->minor) : "";
@@ -79,12 +85,15 @@ class Sm90Engine final : public engine::Engine {
     const auto compiled = [&](const Knobs& k) { return jit::process_store().compile(**nvrtc, part_of(chain, k).request); };
     jit::CompiledKernel kernel = compiled(*best);
     // As PlanList::compile: the first without a flaw, or the first.
+    engine::FlawedPlans flawed;
+    flawed.add(*this, demand(chain, *best));
     for (auto next = best + 1; !kernel.report.flaw().empty() && next != offered.end(); ++next) {
-      if (!is_wanted(*next)) continue;
-      if (jit::CompiledKernel other = compiled(*next); other.report.flaw().empty()) {
-        kernel = std::move(other);
-        best = next;
-      }
+      if (!is_wanted(*next) || flawed.has_alike(*this, demand(chain, *next))) continue;
+      jit::CompiledKernel other = compiled(*next);
+      flawed.add(*this, demand(chain, *next));
+      if (!other.report.flaw().empty()) continue;
+      kernel = std::move(other);
+      best = next;
     }
     knobs = *best;
     const Part part = part_of(chain, knobs);

@@ -20,6 +20,8 @@ chain::FusionChain seen_chain(const chain::FusionChain& chain, const Knobs& knob
 EpiloguePlan epilogue_of(const chain::FusionChain& chain, const Knobs& knobs);
 /// The flavor that these knobs and the declared layouts ask for.
 KernelConfig configuration_of(const chain::FusionChain& chain, const Knobs& knobs);
+/// The knobs without those that ptxas does not care about.
+Knobs code_of(Knobs knobs);
 /// Complete sets of knobs for the chain, best first by prediction for that many multiprocessors.
 std::vector<Knobs> configurations_of(const chain::FusionChain& chain, int sm_count);
 

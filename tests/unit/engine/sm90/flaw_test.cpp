@@ -1,4 +1,6 @@
 #include "chain/analyse.hpp"
+#include "engine/flawed_plans.hpp"
+#include "engine/sm90/engine.hpp"
 #include "jit/cache.hpp"
 #include "launch.hpp"
 #include "plan/plan_state.hpp"
@@ -55,10 +57,23 @@ TEST_F(Sm90Flaws, PassesOverPlansWhoseProductsWait) {
   EXPECT_NE(plans.compile().passed_over().find(plans.name(0) + ": its products wait for each other\n"), std::string::npos);
 }
 
-TEST_F(Sm90Flaws, TakesTheFirstWhereAllSpill) {
+TEST_F(Sm90Flaws, CompilesNoOtherLaunchOfWhatSpills) {
+  const PlanList plans = plans_of();
+  const Knobs code = sm90::code_of(plans.knobs(0));
+  std::size_t twins = 0;
+  for (std::size_t i = 0; i < plans.size(); ++i) twins += sm90::code_of(plans.knobs(i)) == code ? 1 : 0;
+  ASSERT_EQ(twins, 2U);
+  nvrtc.set_log_of(tile_of(plans.knobs(0)), kSpills);
+  EXPECT_EQ(plans.compile().passed_over(), plans.name(0) + ": it spills 40 bytes\n");
+  EXPECT_EQ(nvrtc.compiles(), 2);
+}
+
+TEST_F(Sm90Flaws, TakesTheFirstWhereAllSpillAndTriesFew) {
   const PlanList plans = plans_of();
   nvrtc.set_log(kSpills);
   const CompiledPlan taken = plans.compile();
+  EXPECT_GT(plans.size(), 10U);
+  EXPECT_LE(nvrtc.compiles(), 5);
   EXPECT_EQ(taken.name(), plans.name(0));
   EXPECT_EQ(taken.flaw(), "it spills 40 bytes");
   EXPECT_NE(describe(taken).find("flaw it spills 40 bytes\n"), std::string::npos);
@@ -75,6 +90,24 @@ TEST_F(Sm90Flaws, TakesWhatWasMeasuredThoughItSpills) {
 TEST_F(Sm90Flaws, PassesOverNothingWhereNothingSpills) {
   nvrtc.set_log(kClean);
   EXPECT_EQ(plans_of().compile().passed_over(), "");
+}
+
+TEST(FlawedPlans, AreAlikeByCodeAtOnceAndBySizeBehindThree) {
+  const engine::Engine& e = *engine::engine_list().front();
+  const auto demand = [](std::int64_t code, int results, int threads) {
+    return engine::Demand{{{"CODE", code}}, results, threads};
+  };
+  engine::FlawedPlans flawed;
+  flawed.add(e, demand(1, 128, 384));
+  flawed.add(e, demand(2, 96, 512));
+  EXPECT_TRUE(flawed.has_alike(e, demand(1, 128, 384)));
+  EXPECT_FALSE(flawed.has_alike(*engine::engine_list().back(), demand(1, 128, 384))) << "another engine's";
+  EXPECT_FALSE(flawed.has_alike(e, demand(4, 128, 384)));
+  flawed.add(e, demand(3, 128, 512));
+  EXPECT_TRUE(flawed.has_alike(e, demand(4, 128, 384)));
+  EXPECT_TRUE(flawed.has_alike(e, demand(4, 176, 384)));
+  EXPECT_FALSE(flawed.has_alike(e, demand(4, 64, 512)));
+  EXPECT_FALSE(flawed.has_alike(e, demand(4, 176, 256))) << "more registers a thread";
 }
 
 }  // namespace
