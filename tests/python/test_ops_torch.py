@@ -700,6 +700,56 @@ def test_transforms_of_functions():
         torch.func.grad(lambda x: ops.gemm_amax_forward(x, b).c_tensor.sum())(a)
 
 
+@pytest.mark.parametrize("axis", [0, 1, 2, 3])
+def test_mapped_axes_lie_anywhere(axis):
+    """Where an axis is mapped, elements lie as torch has put them, which is no packed matrix."""
+    torch.manual_seed(0)
+    a, b, dy, prob = (
+        torch.randn(batch, 2, *shape).permute(0, 2, 3, 1)
+        for batch, shape in [(3, (5, 7)), (3, (64, 7)), (3, (5, 64)), (3, (5, 1))]
+    )
+    calls = [
+        lambda a, b, dy, prob: list(ops.gemm_amax_forward(a, b))[:2],
+        lambda a, b, dy, prob: list(ops.gemm_swiglu_forward(a, b, 0.5, "m"))[:2],
+        lambda a, b, dy, prob: list(ops.gemm_srelu_forward(a, b, prob_tensor=prob))[:2],
+        lambda a, b, dy, prob: list(ops.gemm_srelu_backward(a, b, dy, prob_tensor=prob))[:2],
+    ]
+    moved = [x.movedim(0, axis).contiguous() for x in (a, b, dy, prob)]
+    for call in calls:
+        each = [call(*one) for one in zip(a, b, dy, prob, strict=True)]
+        for got, want in zip(torch.func.vmap(call, axis)(*moved), zip(*each, strict=True), strict=True):
+            assert torch.equal(got, torch.stack(want))
+        if axis == 0:  # and with weights that are not mapped
+            each = [call(x, b[0], y, p) for x, y, p in zip(a, dy, prob, strict=True)]
+            for got, want in zip(torch.func.vmap(call, (0, None, 0, 0))(a, b[0], dy, prob), zip(*each, strict=True), strict=True):
+                assert torch.equal(got, torch.stack(want))
+
+
+def test_mapped_scales_and_tokens():
+    from test_ops_proj_rope import inputs
+    from test_ops_scaled import FORMATS, operand
+
+    bytes_of = lambda x, kind: tensor(np.ascontiguousarray(x).view(np.uint8), torch.uint8).view(kind)  # noqa: E731
+    (a, sfa, _), (b, sfb, _) = operand(130, 160, 3, FORMATS[0], 1), operand(64, 160, 3, FORMATS[0], 2)
+    a, b = bytes_of(a, torch.float8_e4m3fn), bytes_of(b, torch.float8_e4m3fn)
+    sfa, sfb = bytes_of(sfa, torch.uint8), bytes_of(sfb, torch.uint8)
+    packed = lambda x: x.permute(2, 0, 1).contiguous().permute(1, 2, 0)  # noqa: E731
+    atoms = lambda x: x.permute(5, 2, 4, 0, 1, 3).contiguous()  # noqa: E731
+    call = lambda a, b, x, y: ops.gemm_srelu_forward(a, b, x, y, sf_vec_size=32).d_tensor  # noqa: E731
+    want = call(packed(a), packed(b), atoms(sfa), atoms(sfb))
+    for form in (lambda x: x.unsqueeze(-2), lambda x: atoms(x).unsqueeze(1).movedim(0, -1)):
+        given = *(x.unsqueeze(-2) for x in (a, b)), form(sfa), form(sfb)
+        got = torch.func.vmap(call, -1, -1)(*given)
+        assert torch.equal(got.squeeze(-2), want)
+    x, w, cos, sin = (torch.from_numpy(t.astype(np.float32)).bfloat16() for t in inputs(64, 32, 1, False)[0])
+    rows = lambda *t: list(ops.gemm_proj_rope_mxfp8_forward(*t))  # noqa: E731
+    halves = lambda t: t.reshape(2, 32, -1)  # noqa: E731
+    mapped = torch.func.vmap(rows, (1, None, 1, 1))(*(t if t is w else halves(t).transpose(0, 1) for t in (x, w, cos, sin)))
+    each = [rows(x, w, y, z) for x, y, z in zip(*map(halves, (x, cos, sin)), strict=True)]
+    for got, want in zip(mapped, zip(*each, strict=True), strict=True):
+        assert torch.equal(got.view(torch.uint8), torch.stack(want).view(torch.uint8))
+
+
 def test_no_derivative_in_forward_mode_is_said():
     from torch.autograd import forward_ad
 

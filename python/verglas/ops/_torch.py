@@ -259,6 +259,41 @@ def _packed(x: Tensor) -> Tensor:
     return x.permute(2, 0, 1).contiguous().permute(1, 2, 0)
 
 
+def _one_of(x: Any, axis: int | None, i: int, is_projection: bool) -> Any:
+    """An element of what a `vmap` maps, laid out as operations take it: strides of such elements are nobody's choice."""
+    if not isinstance(x, Tensor):
+        return x
+    if axis is not None:
+        x = x.select(axis, i)
+    if is_projection or x.ndim not in (3, 6):
+        return x.contiguous()
+    if x.ndim == 3:
+        return _packed(x)
+    if x.shape[3] == 4:  # atoms: (32, 4, R', 4, K', L)
+        return x.permute(5, 2, 4, 0, 1, 3).contiguous().permute(3, 4, 1, 5, 2, 0)
+    return x.contiguous()
+
+
+def _map_one_by_one(operator: Any) -> None:
+    is_projection = operator is gemm_proj_rope_mxfp8
+
+    def rule(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+        axes = (*in_dims, *(None for _ in arguments[len(in_dims) :]))
+        made = [
+            operator(*(_one_of(x, axis, i, is_projection) for x, axis in zip(arguments, axes, strict=True)))
+            for i in range(info.batch_size)
+        ]
+        outputs = tuple(torch.stack(each) for each in zip(*made, strict=True))
+        return outputs, (0,) * len(outputs)
+
+    operator.register_vmap(rule)
+
+
+for _operator in (gemm_amax, gemm_swiglu, gemm_srelu, gemm_dsrelu, gemm_proj_rope_mxfp8):
+    if hasattr(_operator, "register_vmap"):  # before torch 2.5 elements are taken as they lie
+        _map_one_by_one(_operator)
+
+
 def _product_gradients(ctx: Any, of_x: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor | None, Tensor | None]:
     """Of x = alpha · a · bᵀ: in fp32, whatever autocast says where backward is called, rounded once to the operand's type."""
     kind = of_x.device.type
