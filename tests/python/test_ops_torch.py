@@ -750,6 +750,17 @@ def test_mapped_scales_and_tokens():
         assert torch.equal(got.view(torch.uint8), torch.stack(want).view(torch.uint8))
 
 
+def test_gradients_of_many_at_once():
+    a, b, _, _ = drawn(5, 64, 7, 2, 1)
+    for call in (lambda x: ops.gemm_srelu_forward(x, b, d_dtype="fp32"), lambda x: ops.gemm_swiglu_forward(x, b, c_dtype="fp32")):
+        x = a.clone().requires_grad_()
+        y = list(call(x))[1]
+        many = torch.randn(3, *y.shape)
+        (got,) = torch.autograd.grad(y, x, many, is_grads_batched=True, retain_graph=True)
+        for g, one in zip(got, many, strict=True):
+            torch.testing.assert_close(g, torch.autograd.grad(y, x, one, retain_graph=True)[0])
+
+
 def test_no_derivative_in_forward_mode_is_said():
     from torch.autograd import forward_ad
 

@@ -300,8 +300,9 @@ def _product_gradients(ctx: Any, of_x: Tensor, a: Tensor, b: Tensor) -> tuple[Te
     is_cast = kind in ("cpu", "cuda") and torch.is_autocast_enabled(kind)
     with torch.autocast(kind, enabled=False) if is_cast else contextlib.nullcontext():
         of_x = of_x.float() * ctx.alpha
-        of_a = torch.einsum("mnl,nkl->mkl", of_x, b.float()).to(a.dtype) if ctx.needs_input_grad[0] else None
-        of_b = torch.einsum("mnl,mkl->nkl", of_x, a.float()).to(b.dtype) if ctx.needs_input_grad[1] else None
+        a_float, b_float, of_x = (t.float().permute(2, 0, 1) for t in (a, b, of_x))
+        of_a = (of_x @ b_float).permute(1, 2, 0).to(a.dtype) if ctx.needs_input_grad[0] else None
+        of_b = (of_x.mT @ a_float).permute(1, 2, 0).to(b.dtype) if ctx.needs_input_grad[1] else None
     return of_a, of_b
 
 
