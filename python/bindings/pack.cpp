@@ -205,6 +205,8 @@ Stream stream_of(nb::handle object) {
     handle = nb::getattr(object, "cuda_stream", nb::none());
     if (const nb::object protocol = nb::getattr(object, "__cuda_stream__", nb::none()); handle.is_none() && !protocol.is_none())
       handle = protocol()[1];
+    if (handle.is_none() && PyIndex_Check(object.ptr())) handle = nb::steal(PyNumber_Index(object.ptr()));  // CUstream
+    if (!handle.is_valid()) throw nb::python_error();
   }
   if (Stream s; address_of(handle, s.handle)) return s;
   throw broken(Rule::pack_stream, "stream", text_of(object), "None, an address, or an object that has one");

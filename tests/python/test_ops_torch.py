@@ -581,6 +581,22 @@ def test_a_function_tells_its_options_apart(monkeypatch):
             ops.gemm_amax_forward(a, b, **wrong)
 
 
+def test_streams_are_what_has_an_address():
+    a, b, _, _ = drawn(5, 64, 7, 1, 1)
+    kinds = [
+        type("Torchs", (), {"cuda_stream": 0}),
+        type("Protocol", (), {"__cuda_stream__": lambda self: (0, 0)}),
+        type("Number", (), {"__index__": lambda self: 0}),
+    ]
+    inputs = [(a, b), (a.clone().requires_grad_(), b), (a.to("meta"), b.to("meta")), (a.numpy(), b.numpy())]
+    for x, w in inputs:
+        for kind in (*kinds, int):
+            ops.gemm_amax_forward(x, w, stream=kind())
+        for wrong in ("none", object(), 0.5):
+            with pytest.raises(verglas.Error, match=r"pack\.stream"):
+                ops.gemm_amax_forward(x, w, stream=wrong)
+
+
 def test_a_function_says_what_python_says_of_wrong_arguments():
     a, b, _, _ = drawn(5, 64, 7, 1, 1)
     for _ in range(2):

@@ -37,15 +37,20 @@ def common_framework(operation: str, tensors: Iterable[Any]) -> str:
     for tensor in given:
         own = framework_of(tensor)
         if own in ("unknown", "spec"):
-            raise _mismatch(operation, f"Unsupported tensor framework: {type(tensor).__name__}", "arrays of NumPy, torch or JAX")
+            raise refused(
+                "op.framework",
+                operation,
+                f"Unsupported tensor framework: {type(tensor).__name__}",
+                "arrays of NumPy, torch or JAX",
+            )
         if own != first:
-            raise _mismatch(operation, f"tensors of {first} and {own}", "one framework")
+            raise refused("op.framework", operation, f"tensors of {first} and {own}", "one framework")
     return first
 
 
-def _mismatch(operation: str, got: str, want: str) -> errors.Error:
-    text = f"invalid_call [op.framework] {operation}: got {got}, wanted {want}"
-    return errors.make("invalid_call", "op.framework", operation, got, want, text)
+def refused(rule: str, operand: str, got: str, want: str) -> errors.Error:
+    """The error of a call that breaks this rule."""
+    return errors.make("invalid_call", rule, operand, got, want, f"invalid_call [{rule}] {operand}: got {got}, wanted {want}")
 
 
 def spec_of(operand: str, shape: Sequence[int], dtype: Any, stride: Sequence[int] | None, device: str = "cpu") -> TensorSpec:
@@ -53,8 +58,7 @@ def spec_of(operand: str, shape: Sequence[int], dtype: Any, stride: Sequence[int
     try:
         return TensorSpec(shape, dtype, stride, device)
     except errors.InvalidGraphError as e:
-        text = f"invalid_call [op.dtype] {operand}: got {e.got}, wanted a type of verglas.data_type"
-        raise errors.make("invalid_call", "op.dtype", operand, e.got, "a type of verglas.data_type", text) from None
+        raise refused("op.dtype", operand, e.got, "a type of verglas.data_type") from None
 
 
 def numpy_dtype(data_type: Any) -> Any:

@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from verglas import _verglas, errors
+from verglas import _verglas
 from verglas._verglas import OperationOptions, TensorSpec
-from verglas.ops._frameworks import numpy_dtype, spec_of
+from verglas.ops._frameworks import numpy_dtype, refused, spec_of
 from verglas.ops._operation import by_name, named
 from verglas.ops._result import TupleDict
 
@@ -32,10 +32,6 @@ def _register() -> None:
     jax.tree_util.register_pytree_node(
         TupleDict, lambda r: (list(r.values()), tuple(r.keys())), lambda keys, values: TupleDict(zip(keys, values, strict=True))
     )
-
-
-def _refused(rule: str, operand: str, got: str, want: str) -> errors.Error:
-    return errors.make("invalid_call", rule, operand, got, want, f"invalid_call [{rule}] {operand}: got {got}, wanted {want}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,16 +179,16 @@ def call(name: str, tensors: dict[str, Any], options: dict[str, Any], alpha: Any
     given = [tensors.get(place) for place in places]
     for place, tensor in zip(places, given, strict=True):
         if tensor is not None and not isinstance(tensor, (jax.Array, np.ndarray)):
-            raise _refused("op.framework", name, f"Unsupported tensor framework: {type(tensor).__name__}", "JAX' arrays")
+            raise refused("op.framework", name, f"Unsupported tensor framework: {type(tensor).__name__}", "JAX' arrays")
         if tensor is not None and not all(isinstance(extent, int) for extent in tensor.shape):
-            raise _refused("op.extent", f"{name}, {place}", f"shape {tuple(tensor.shape)}", "numbers")
+            raise refused("op.extent", f"{name}, {place}", f"shape {tuple(tensor.shape)}", "numbers")
     looks = [None if t is None else _spec(name, place, t) for place, t in zip(places, given, strict=True)]
     specs = operation.outputs(looks, OperationOptions(**options))
     inputs = tuple(i for i, t in enumerate(given) if t is not None)
     outputs = tuple(i for i, spec in enumerate(specs) if spec is not None)
     takes_alpha = isinstance(alpha, jax.Array)
     if takes_alpha and alpha.size != 1:
-        raise _refused("op.dtype", f"{name}, alpha", "several elements", "one element of fp32")
+        raise refused("op.dtype", f"{name}, alpha", "several elements", "one element of fp32")
     arrays = [given[i] for i in inputs] + ([jnp.asarray(alpha, jnp.float32).reshape(())] if takes_alpha else [])
     axes = frozenset().union(*map(_axes_of, arrays))
     site = _Site(
@@ -209,7 +205,7 @@ def call(name: str, tensors: dict[str, Any], options: dict[str, Any], alpha: Any
         axes=axes,
     )
     if any(len(shape) > 3 for shape, _ in site.shapes):
-        raise _refused("op.option", name, "a quantised output", "one without scales of its own, from JAX")
+        raise refused("op.option", name, "a quantised output", "one without scales of its own, from JAX")
     arrays = [_spread(array, axes) for array in arrays]
     if any(0 in shape for shape, _ in site.shapes):  # XLA's compiler divides by their number of elements
         nothing = {"amax": -jnp.inf}
@@ -232,9 +228,9 @@ def run_eagerly(
 ) -> TupleDict:
     """The function of an operation, called with JAX' arrays."""
     if stream is not None:
-        raise _refused("op.option", f"{name}, stream", "a stream", "None: XLA has its own")
+        raise refused("op.option", f"{name}, stream", "a stream", "None: XLA has its own")
     if options.get("major", "n") == "m":
-        raise _refused("op.option", f"{name}, major", "m", "n: JAX' arrays are row-major")
+        raise refused("op.option", f"{name}, major", "m", "n: JAX' arrays are row-major")
     if alpha != 1 and not any(isinstance(t, jax.core.Tracer) for t in (*tensors.values(), alpha)):
         alpha = jnp.float32(alpha)  # an operand: no program is compiled for each value
     made = call(name, tensors, options, alpha)

@@ -13,7 +13,7 @@ from torch.autograd import forward_ad
 from torch.nn import Parameter
 
 from verglas._verglas import OperationFunction, OperationOptions, TensorSpec, data_type, use_torch
-from verglas.ops._frameworks import empty, spec_of, torch_dtype
+from verglas.ops._frameworks import empty, refused, spec_of, torch_dtype
 from verglas.ops._operation import named
 from verglas.ops._result import TupleDict
 
@@ -458,6 +458,19 @@ def _dtype(given: Any, default: torch.dtype) -> torch.dtype:
     return torch_dtype(TensorSpec([], given).data_type)
 
 
+def _handle(stream: Any) -> int | None:
+    """The address that a stream has, as an operator takes it."""
+    if stream is None or isinstance(stream, int):
+        return stream
+    if hasattr(stream, "cuda_stream"):
+        return stream.cuda_stream
+    if hasattr(stream, "__cuda_stream__"):
+        return stream.__cuda_stream__()[1]
+    if hasattr(stream, "__index__"):
+        return stream.__index__()
+    raise refused("pack.stream", "stream", repr(stream), "None, an address, or an object that has one")
+
+
 _functorch = getattr(torch._C, "_functorch", None)
 _can_be_plain = hasattr(_functorch, "peek_interpreter_stack")
 
@@ -532,8 +545,7 @@ def run(
             made = {place: tensor for place, tensor, spec in zip(places, given, specs, strict=True) if spec is not None}
             return TupleDict([(key, made.get(key.removesuffix("_tensor"))) for key in keys])
     _, inputs, types, others, outputs = _OPERATORS[name]
-    if stream is not None and not isinstance(stream, int):
-        stream = stream.cuda_stream
+    stream = _handle(stream)
     chosen = {**options, "alpha": float(alpha)}
     arguments = {place: tensors.get(place) for place in inputs}
     arguments |= {option: _dtype(options.get(option), default) for option, default in types.items()}
