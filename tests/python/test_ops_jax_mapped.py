@@ -128,6 +128,26 @@ def test_vmap_of_scales(form, batch):
     np.testing.assert_allclose(same, np.maximum(oracle.product(wide_a, wide_b), 0) ** 2, rtol=1e-6)
 
 
+@pytest.mark.parametrize("jit", [False, True])
+def test_fp4_is_bytes_or_jaxs_own(jit):
+    if not hasattr(jnp, "float4_e2m1fn"):
+        pytest.skip("this JAX has no type for fp4")
+    form = FORMATS[4]
+    (a, sfa, _), (b, sfb, _) = operand(6, 64, 2, form, 1), operand(8, 64, 2, form, 2)
+    sfa, sfb = (np.ascontiguousarray(physical(x)) for x in (sfa, sfb))
+    own = [
+        jnp.asarray(verglas.scale_layout.unpack_fp4(x.transpose(0, 2, 1)).transpose(0, 2, 1)).astype(jnp.float4_e2m1fn)
+        for x in (a, b)
+    ]
+    call = functools.partial(ops.gemm_amax_jax_forward, sf_vec_size=16)
+    got = (jax.jit(call) if jit else call)(*own, sfa, sfb)
+    same_bytes(got, call(a, b, sfa, sfb))
+    with pytest.raises(ValueError, match=r"op\.extent.*63 fp4"):
+        call(own[0][:, :63], own[1], sfa, sfb)
+    with pytest.raises(ValueError, match=r"op\.dtype.*fp4"):
+        ops.gemm_amax_jax_forward(*own)
+
+
 def test_vmap_of_a_maximum_runs_one_after_another():
     (a, b, sfa, sfb), wide_a, wide_b = scaled_operands(FORMATS[0])
     c, amax = jax.vmap(ops.gemm_amax_jax_forward, (0, None, 0, None))(np.stack([a, a]), b, np.stack([sfa, sfa]), sfb)

@@ -173,6 +173,16 @@ def _with_tokens(site: _Site) -> Callable[..., tuple[Any, ...]]:
     return function
 
 
+def _in_pairs(operand: str, array: Any) -> Any:
+    """Of fp4 (M, K, L), which XLA keeps one by one, bytes of two along K."""
+    if str(array.dtype) != "float4_e2m1fn" or array.ndim != 3:
+        return array
+    m, k, batch = array.shape
+    if k % 2 != 0:
+        raise refused("op.extent", operand, f"{k} fp4 along K", "an even number: two have a byte")
+    return jax.lax.bitcast_convert_type(jnp.moveaxis(jnp.asarray(array).reshape(m, k // 2, 2, batch), 2, -1), jnp.uint8)
+
+
 def call(name: str, tensors: dict[str, Any], options: dict[str, Any], alpha: Any = 1.0) -> dict[str, Any]:
     """The outputs by place. Everything that can be wrong is raised while tracing."""
     operation, places = named(name)
@@ -182,6 +192,11 @@ def call(name: str, tensors: dict[str, Any], options: dict[str, Any], alpha: Any
             raise refused("op.framework", name, f"Unsupported tensor framework: {type(tensor).__name__}", "JAX' arrays")
         if tensor is not None and not all(isinstance(extent, int) for extent in tensor.shape):
             raise refused("op.extent", f"{name}, {place}", f"shape {tuple(tensor.shape)}", "numbers")
+    if tensors.get("sfa") is not None and tensors.get("sfb") is not None:
+        given = [
+            _in_pairs(f"{name}, {place}", t) if place in ("a", "b") and t is not None else t
+            for place, t in zip(places, given, strict=True)
+        ]
     looks = [None if t is None else _spec(name, place, t) for place, t in zip(places, given, strict=True)]
     specs = operation.outputs(looks, OperationOptions(**options))
     inputs = tuple(i for i, t in enumerate(given) if t is not None)
