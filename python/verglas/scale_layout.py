@@ -6,6 +6,7 @@ arrays of NumPy, torch or JAX, whose elements are one byte each, and answer arra
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 ATOM_ROWS, ATOM_COLUMNS = 128, 4
@@ -109,6 +110,9 @@ def unpack_fp4(packed: Any) -> Any:
     import numpy as np
 
     table = np.array([*_FP4_VALUES, *(-v for v in _FP4_VALUES)], np.float32)
+    packed = _bytes(packed)
+    if str(packed.dtype) == "torch.float4_e2m1fn_x2":  # NumPy has no such type
+        packed = packed.view(sys.modules["torch"].uint8)
     bytes_ = np.asarray(packed).view(np.uint8)
     return np.stack([table[bytes_ & 15], table[bytes_ >> 4]], -1).reshape(*bytes_.shape[:-1], -1)
 
@@ -117,7 +121,7 @@ def _bytes(array: Any) -> Any:
     size = getattr(getattr(array, "dtype", None), "itemsize", None)
     if size != 1:
         got = type(array).__name__ if size is None else f"elements of {size} bytes"
-        raise ValueError(f"scales are arrays of NumPy, torch or JAX: got {got}, wanted elements of one byte")
+        raise ValueError(f"scales and packed fp4 are arrays of NumPy, torch or JAX: got {got}, wanted elements of one byte")
     return array
 
 

@@ -364,6 +364,16 @@ def test_fp4_is_bytes_or_torch_s_pairs(m, k, batch):
         assert np.array_equal(got.c_tensor.numpy(), want.c_tensor) and got.amax_tensor.item() == want.amax_tensor.item()
 
 
+def test_pairs_of_fp4_are_unpacked_from_arrays_of_bytes():
+    unpack = verglas.scale_layout.unpack_fp4
+    pairs = np.arange(256, dtype=np.uint8)
+    for kind in (torch.uint8, getattr(torch, "float4_e2m1fn_x2", torch.uint8)):
+        np.testing.assert_array_equal(unpack(torch.from_numpy(pairs).view(kind)), unpack(pairs))
+    for wrong in (np.ones(4, np.int32), torch.ones(4), [1, 2]):
+        with pytest.raises(ValueError, match="one byte"):
+            unpack(wrong)
+
+
 class Block(torch.nn.Module):
     """A feed-forward block as models have them, with or without a gate."""
 
