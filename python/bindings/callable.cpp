@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <new>
 #include <string>
+#include <string_view>
 
 #include "base/rules.hpp"
 #include "dlpack.hpp"
@@ -109,10 +110,16 @@ BoundCall::BoundCall(std::shared_ptr<const PlanFacts> of, PyObject* const* buffe
 void BoundCall::set(nb::handle operand, nb::handle buffer) {
   const auto operands = facts->plan.operands();
   std::int64_t at = -1;
-  if (PyUnicode_Check(operand.ptr()))
-    at = facts->plan.operand_index(nb::cast<const char*>(operand));
-  else if (!nb::try_cast(operand, at))
+  if (PyUnicode_Check(operand.ptr())) {
+    Py_ssize_t size = 0;
+    const char* text = PyUnicode_AsUTF8AndSize(operand.ptr(), &size);
+    if (text)
+      at = facts->plan.operand_index(std::string_view(text, static_cast<std::size_t>(size)));
+    else
+      PyErr_Clear();  // no UTF-8, as all names are
+  } else if (PyBool_Check(operand.ptr()) || !nb::try_cast(operand, at)) {
     at = -1;
+  }
   if (at < 0 || at >= static_cast<std::int64_t>(operands.size()))
     throw broken(Rule::pack_unknown, "pack", nb::cast<std::string>(nb::repr(operand)),
                  "a name, or a position from 0 to " + std::to_string(operands.size() - 1));

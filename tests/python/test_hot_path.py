@@ -191,6 +191,16 @@ def test_bound_call_changes_one_buffer(plan, out):
     assert np.array_equal(out.array, 3 * EXACT)
 
 
+@pytest.mark.parametrize("operand", [True, False, -1, 3, 2**70, 0.0, "c", "a\0", "\ud800"])
+def test_bound_call_changes_no_operand_that_is_none(plan, operand):
+    out = Output((1, 4, 5))
+    call = plan.bind(A, B, out.array)
+    with refused(r"pack\.unknown"):
+        call.set(operand, B)
+    call()
+    assert is_exact(out)
+
+
 def test_bound_call_takes_other_extents(plan):
     call = plan.bind(A, B, np.zeros((1, 4, 5), np.float32))
     two = Output((1, 2, 5))
