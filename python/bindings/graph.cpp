@@ -45,6 +45,10 @@ Tensor make_like(Lifecycle& g, nb::handle like, std::string name) {
   read_buffer(like, info, v, keep);
   if (v.is_bare())
     throw broken(Rule::pack_object, label_of(info), "an address", "a tensor, or an array that knows its shape and type");
+  if (v.rank == 0) {  // a scalar, which a graph declares as one element
+    v.rank = 1;
+    v.extent[0] = v.stride[0] = 1;
+  }
   const auto rank = static_cast<std::ptrdiff_t>(v.rank);
   return g.graph().tensor({.name = std::move(name),
                            .dim = Extents(v.extent.begin(), v.extent.begin() + rank),

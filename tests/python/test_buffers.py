@@ -409,7 +409,7 @@ def test_jax_arrays_that_are_still_being_computed():
 
 def test_tensor_like_takes_type_extents_and_strides():
     graph = verglas.Graph()
-    for made in (strided(integers((2, 3, 4), 1, BF16), [50, 7, 1]), integers((3,), 1, np.int8), np.zeros((), np.float32)):
+    for made in (strided(integers((2, 3, 4), 1, BF16), [50, 7, 1]), integers((3,), 1, np.int8)):
         t = graph.tensor_like(made, name="t")
         assert t.get_dim() == list(made.shape)
         assert t.get_stride() == [step // made.itemsize for step in made.strides]
@@ -425,6 +425,16 @@ def test_tensor_like_takes_type_extents_and_strides():
             graph.tensor_like(bad)
     with pytest.raises(verglas.InvalidCallError, match="float64"):
         graph.tensor_like(np.zeros(3))
+
+
+def test_tensor_like_of_an_array_without_axes_is_a_scalar(out):
+    graph = verglas.Graph(io_data_type="fp32")
+    alpha = np.full((), 2, np.float32)
+    a, b, s = (graph.tensor_like(x) for x in (A, B, alpha))
+    assert (s.get_dim(), s.get_stride()) == ([1], [1])
+    y = graph.mul(graph.matmul(a, b), s).set_output(True)
+    graph.execute({a: A, b: B, s: alpha, y: out.array})
+    assert (out.array == 2 * EXACT).all()
 
 
 def test_zero_extents_are_calls_without_elements(plain):
