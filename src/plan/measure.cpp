@@ -256,6 +256,9 @@ double Sample::median() const {
 }
 
 std::unique_ptr<Meter> make_meter(const chain::FusionChain& chain, Device device) {
+  const auto is_table = [](const chain::Role& r) { return r.kind == chain::RoleKind::b_table; };
+  if (std::ranges::any_of(chain.roles, is_table))
+    throw broken(Rule::plan_none, "weights that are passed by address cannot be measured; in one tensor they can");
   if (device.type == DeviceType::cpu) return std::make_unique<HostMeter>(chain);
   const auto driver = cuda::driver();
   if (!driver) throw broken(driver.error().rule, driver.error().text);

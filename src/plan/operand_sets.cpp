@@ -1,6 +1,7 @@
 #include "plan/operand_sets.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <random>
 
 #include "numeric/block_scale.hpp"
@@ -37,12 +38,38 @@ std::vector<std::size_t> operand_bytes(const chain::FusionChain& c) {
   return bytes;
 }
 
+std::optional<std::int64_t> routing_element(const chain::FusionChain& c, std::size_t operand, std::int64_t i) {
+  using enum chain::RoleKind;
+  const chain::Grouping& g = c.grouping;
+  const std::int64_t rows = c.declared[g.axis == chain::GroupedAxis::k ? 3 : 1];
+  const std::int64_t top_k = std::max<std::int64_t>(g.top_k, 1);
+  const std::int64_t tokens = std::max<std::int64_t>(g.mode == MoeMode::gather ? g.tokens : rows / top_k, 1);
+  for (const chain::Role& r : c.roles) {
+    if (static_cast<std::size_t>(r.operand) != operand) continue;
+    if (r.kind == group_offset) {
+      const std::int64_t groups = std::max<std::int64_t>(g.groups, 1);
+      return std::min(i + (g.offsets == MoeOffsets::end ? 1 : 0), groups) * rows / groups;
+    }
+    if (r.kind == token_index) return i % tokens;
+    if (r.kind == token_slot) return i / tokens % top_k;
+  }
+  return std::nullopt;
+}
+
 std::vector<std::byte> random_elements(const chain::FusionChain& c, std::size_t operand, std::size_t bytes) {
   const DataType t = c.operands[operand].dtype;
   std::mt19937 random(static_cast<unsigned>(operand) + 1);
   std::vector<std::byte> out(bytes);
   if (t == DataType::fp4_e2m1) {
     for (std::byte& b : out) b = static_cast<std::byte>(random());
+    return out;
+  }
+  if (routing_element(c, operand, 0)) {
+    const auto size = static_cast<std::size_t>(bytes_of(t));
+    for (std::size_t at = 0; at + size <= bytes; at += size) {
+      const std::int64_t row = *routing_element(c, operand, static_cast<std::int64_t>(at / size));
+      std::memcpy(out.data() + at, &row, size);  // little-endian: the low bytes are the narrower integer
+    }
     return out;
   }
   std::normal_distribution<float> normal(0.0F, is_integer(t) ? 20.0F : 1.0F);

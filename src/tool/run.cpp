@@ -119,29 +119,17 @@ void read_input(Operand& o, const std::string& option, const std::string& file) 
   o.source = file;
 }
 
-/// Offsets of groups of one size, indices of tokens and slots in turn: numbers that fit, which random ones would not. False where
-/// an operand is none of these.
-bool fill_routing(const CompiledPlan& plan, const OperandInfo& info, HostArray& a) {
-  const chain::FusionChain& c = plan.chain();
-  const chain::Grouping& g = c.grouping;
-  const std::int64_t n = a.elements();
-  const std::int64_t rows = c.declared[g.axis == chain::GroupedAxis::k ? 3 : 1];
-  const std::int64_t top_k = std::max<std::int64_t>(g.top_k, 1);
-  const std::int64_t tokens = std::max<std::int64_t>(g.mode == MoeMode::gather ? g.tokens : rows / top_k, 1);
-  for (std::int64_t i = 0; i < n; ++i) {
-    if (info.roles == "group_offset")
-      a.set(i, static_cast<double>((i + (g.offsets == MoeOffsets::end ? 1 : 0)) * rows / n));
-    else if (info.roles == "token_index")
-      a.set(i, static_cast<double>(i % tokens));
-    else if (info.roles == "token_ks")
-      a.set(i, static_cast<double>(i / tokens % top_k));
-    else if (info.roles == "b_addresses")
-      throw broken(Rule::tool_operand, "input '" + info.name + "'", "addresses, of which no file and no seed can know",
-                   "weights in one array");
-    else
-      return false;
+/// Offsets of groups, indices of tokens and slots that fit. False where an operand is none of these.
+bool fill_routing(const CompiledPlan& plan, std::size_t operand, const OperandInfo& info, HostArray& a) {
+  if (info.roles == "b_addresses")
+    throw broken(Rule::tool_operand, "input '" + info.name + "'", "addresses, of which no file and no seed can know",
+                 "weights in one array");
+  for (std::int64_t i = 0; i < a.elements(); ++i) {
+    const auto row = plan::routing_element(plan.chain(), operand, i);
+    if (!row) return false;
+    a.set(i, static_cast<double>(*row));
   }
-  return n > 0;
+  return a.elements() > 0;
 }
 
 /// Reordered scales that are declared by their logical extents are a flat run of all their atoms' bytes at a call.
@@ -180,7 +168,7 @@ std::vector<Operand> prepare(const CompiledPlan& plan, const Options& options) {
                    fmt::format("--input {}=FILE.npy, or --random SEED", o.info.name));
     o.array = make_array(o.info.dtype, o.info.dim, o.info.stride, "operand '" + o.info.name + "'");
     if (o.info.is_output) continue;
-    if (fill_routing(plan, o.info, o.array)) {
+    if (fill_routing(plan, i, o.info, o.array)) {
       o.source = "in turn";
       continue;
     }

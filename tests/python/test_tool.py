@@ -557,6 +557,20 @@ def test_tuning_of_other_shapes_declares_the_graph_anew(graph, tmp_path):
     assert "graph" in call("tune", code=2)
 
 
+def test_grouped_products_are_measured_on_rows_that_fit(tmp_path):
+    """Random offsets are refused from the second call on, and refused calls took no time."""
+    kept = {"VERGLAS_CACHE": str(tmp_path)}
+    moe = ROOT / "examples/06_moe.json"
+    (report,) = json.loads(call("tune", moe, "--json", *QUICK, **kept))
+    assert report["plans"] and not any(plan.get("failure") for plan in report["plans"])
+    table = json.loads(moe.read_text(encoding="utf-8"))
+    next(t for t in table["tensors"] if t["name"] == "w")["by_pointers"] = True
+    (tmp_path / "table.json").write_text(json.dumps(table), encoding="utf-8")
+    for command in ("tune", "bench"):
+        said = call(command, tmp_path / "table.json", "--device", "cpu", code=1, **kept)
+        assert "[plan.none] weights that are passed by address cannot be measured; in one tensor they can" in said
+
+
 def test_a_batch_that_no_operand_has_is_refused(graph, tmp_path):
     path, kept = graph(), {"VERGLAS_CACHE": str(tmp_path / "cache")}
     assert "no axis of L in any operand" in call("tune", path, "--shapes", "3x16x24x8", *QUICK, code=1, **kept)
