@@ -134,8 +134,10 @@ class Graph {
                                 NodeAttributes attributes = {}, bool is_negative_scale = false);
   /// Blocks of `block_size` elements along an axis (the last one, or that of M) become narrow elements and one scale each.
   /// Answers {data, scale}: give both a type and mark both as outputs.
+  /// vmax  what the largest magnitude of a block is brought to, 2 or more and a number of fp8; 0: the type's largest
+  /// number
   std::array<Tensor, 2> block_scale_quantize(const Tensor& input, std::int64_t block_size, std::optional<int> axis = {},
-                                             NodeAttributes attributes = {}, bool transpose = false);
+                                             NodeAttributes attributes = {}, bool transpose = false, double vmax = 0.0);
 
   /// Columns of a result come in runs of `length`, by turns of two kinds: all of the first kind, or of the second. N becomes N
   /// / 2. Two of them and a product are SwiGLU over weights whose rows are interleaved in runs of 32.

@@ -256,12 +256,13 @@ Tensor
       .def(
           "block_scale_quantize",
           [](Lifecycle& g, const Tensor& input, std::int64_t block_size, std::optional<int> axis, bool transpose,
-             const Type& compute, std::string name) {
-            const auto both = g.graph().block_scale_quantize(input, block_size, axis, attributes_of(compute, name), transpose);
+             const Type& compute, std::string name, double vmax) {
+            const auto both =
+                g.graph().block_scale_quantize(input, block_size, axis, attributes_of(compute, name), transpose, vmax);
             return std::pair(both[0], both[1]);
           },
           nb::arg("input"), nb::arg("block_size"), nb::arg("axis").none() = nb::none(), nb::arg("transpose") = false,
-          nb::arg("compute_data_type") = Type(), nb::arg("name") = "",
+          nb::arg("compute_data_type") = Type(), nb::arg("name") = "", nb::arg("vmax") = 0.0,
           R"(Blocks of a result become narrow elements and one scale each.
 
 Parameters
@@ -274,6 +275,8 @@ axis : int
     Along which blocks lie: the last one when not given, or that of M.
 transpose : bool
     True is the axis of M; the data are not transposed.
+vmax : float
+    What the largest magnitude of a block is brought to, a number of fp8 from 2 on; 0 is the largest number of the type.
 
 Returns
 -------

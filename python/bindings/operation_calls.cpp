@@ -252,6 +252,7 @@ class OperationFunction {
     const ops::Options options = options_of(values);
     auto c = std::make_shared<Call>();
     const std::vector<TensorView> layout = op_.outputs(given, options);
+    if (std::ranges::any_of(layout, [](const TensorView& v) { return v.dtype == DataType::fp4_e2m1; })) return nb::none();
     for (std::size_t i = 0; i < layout.size(); ++i) {
       if (layout[i].dtype == DataType::not_set) continue;
       const TensorView& v = layout[i];

@@ -586,6 +586,7 @@ class Graph:
         transpose: bool = False,
         compute_data_type: data_type | str | Any = data_type.NOT_SET,
         name: str = "",
+        vmax: float = 0.0,
     ) -> tuple[Tensor, Tensor]:
         """
         Blocks of a result become narrow elements and one scale each.
@@ -600,6 +601,8 @@ class Graph:
             Along which blocks lie: the last one when not given, or that of M.
         transpose : bool
             True is the axis of M; the data are not transposed.
+        vmax : float
+            What the largest magnitude of a block is brought to, a number of fp8 from 2 on; 0 is the largest number of the type.
 
         Returns
         -------

@@ -107,9 +107,9 @@ void Analyser::find_products() {
     gemm.b = input_of(n.inputs[1], 1);
     gemm.accumulate = accumulate_type(n, gemm);
     gemm.is_fast = n.fast_accumulation;
-    require_served(out);
+    const DataType type = type_of_value(out);
     gemm.value = add_value(n.output, {.kind = ValueKind::product,
-                                      .dtype = n.accumulate ? summed_in(gemm) : out.dtype,
+                                      .dtype = n.accumulate ? summed_in(gemm) : type,
                                       .source = static_cast<int>(c_.gemms.size()),
                                       .constant = 0.0,
                                       .varies = {true, true, true},
@@ -217,7 +217,7 @@ void Analyser::order_roles() {
   for (Reduction& r : c_.reductions) moved(r.role);
   for (Quantise& q : c_.quantised) {
     moved(q.role);
-    moved(q.scale_role);
+    if (q.scale_role >= 0) moved(q.scale_role);
   }
 }
 

@@ -163,12 +163,13 @@ struct Rope {
   int cos_role = -1, sin_role = -1;    ///< (L, M, R), each axis but the last 1 or the full one
 };
 
-/// Blocks of a value that become narrow elements and one scale each.
+/// Blocks of a value that become narrow elements and one scale each; or, without a scale, pairs of fp4 of what it is.
 struct Quantise {
   int value = 0;
   bool along_m = false;  ///< else along N
   int block = 0;
-  int role = 0, scale_role = 0;
+  float vmax = 0.0F;  ///< what the largest magnitude of a block becomes, before a scale is rounded
+  int role = 0, scale_role = -1;
 };
 
 struct FusionChain {

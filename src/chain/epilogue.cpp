@@ -15,6 +15,14 @@ void Analyser::require_served(const TensorData& t) {
   if (!is_served(t.dtype)) stop(Rule::chain_dtype_not_yet, "tensor " + label_of(t) + " is " + std::string(name_of(t.dtype)));
 }
 
+DataType Analyser::type_of_value(const TensorData& out) {
+  const bool is_stored = out.dtype == DataType::fp4_e2m1 && !out.is_virtual;
+  const auto reads = [&](const NodeData& n) { return std::ranges::any_of(n.inputs, [&](int i) { return &tensor(i) == &out; }); };
+  if (is_stored && std::ranges::none_of(g_.nodes, reads)) return DataType::fp32;
+  require_served(out);
+  return out.dtype;
+}
+
 void Analyser::require_plain(const TensorData& t) {
   if (t.reordering != TensorReordering::none)
     stop(Rule::chain_reordering, "tensor " + label_of(t) + " is reordered to " + std::string(graph::name_of(t.reordering)));
@@ -181,7 +189,7 @@ void Analyser::collect_steps() {
 
 void Analyser::add_step(const NodeData& n) {
   const TensorData& out = tensor(n.output);
-  require_served(out);
+  const DataType type = type_of_value(out);
   if (out.dim.size() > 3) stop(Rule::chain_aux_shape, "tensor " + label_of(out) + " has rank " + std::to_string(out.dim.size()));
   if (c_.steps.size() == kMaxSteps) stop(Rule::chain_too_large, "the chain has more than 512 steps");
   Step step;
@@ -190,7 +198,7 @@ void Analyser::add_step(const NodeData& n) {
   step.compute = compute_type(n);
   step.name = n.name;
   Value v{.kind = ValueKind::step,
-          .dtype = out.dtype,
+          .dtype = type,
           .source = static_cast<int>(c_.steps.size()),
           .constant = 0.0,
           .varies = {},

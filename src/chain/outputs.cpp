@@ -1,13 +1,17 @@
 #include "chain/analyser.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/strides.hpp"
+#include "numeric/quantise.hpp"
 
 namespace verglas::chain {
 
 void Analyser::add_store(const NodeData& n) {
   const TensorData& out = tensor(n.output);
+  if (out.dtype == DataType::fp4_e2m1) return add_fp4(n);
   check_output_layout(out);
   require_plain(out);
   Role role;  // a result of products has their shape: no operand that the epilogue accepts widens it
@@ -85,11 +89,12 @@ void Analyser::add_quantised(const NodeData& n) {
     stop(Rule::chain_group_scale,
          "node " + label_of(n) + " quantises rows of groups " +
              (scale.reordering != TensorReordering::none ? "with scales reordered to f8_128x4" : "along M"));
-  if (fp4 && data.dim.back() > 0 && (data.stride.back() != 1 || data.dim.back() % 2 != 0))
-    stop(Rule::chain_packed_axis, "tensor " + label_of(data) + " has stride " + std::to_string(data.stride.back()) +
-                                      " and extent " + std::to_string(data.dim.back()) + " along N");
+  if (fp4) check_pairs(data);
+  const float largest = numeric::largest_of(data.dtype);
+  if (n.vmax > largest) refuse(fmt::format("brings {} to {}, which ends at {}", name_of(data.dtype), n.vmax, largest));
   const TensorData& source = tensor(n.inputs[0]);
   Quantise q;
+  q.vmax = n.vmax == 0.0 ? largest : static_cast<float>(n.vmax);
   q.value = value_of_[static_cast<std::size_t>(n.inputs[0])];
   q.along_m = n.block_axis + 2 == static_cast<int>(source.dim.size());
   q.block = n.block;
@@ -101,6 +106,25 @@ void Analyser::add_quantised(const NodeData& n) {
   role.operand = operand_of(n.output);
   q.role = add_role(role);
   c_.quantised.push_back(q);
+}
+
+void Analyser::check_pairs(const TensorData& data) {
+  if (data.dim.back() > 0 && (data.stride.back() != 1 || data.dim.back() % 2 != 0))
+    stop(Rule::chain_packed_axis, "tensor " + label_of(data) + " has stride " + std::to_string(data.stride.back()) +
+                                      " and extent " + std::to_string(data.dim.back()) + " along N");
+}
+
+void Analyser::add_fp4(const NodeData& n) {
+  const TensorData& data = tensor(n.output);
+  require_plain(data);
+  check_output_layout(data);
+  check_pairs(data);
+  Role role;
+  role.kind = RoleKind::output;
+  epilogue_axes(data, role, is_half(n.output));
+  role.operand = operand_of(n.output);
+  c_.quantised.push_back(
+      {.value = value_of_[static_cast<std::size_t>(n.output)], .block = 16, .vmax = 6.0F, .role = add_role(role)});
 }
 
 void Analyser::add_output_scale(const NodeData& n, Quantise& q) {
@@ -122,10 +146,12 @@ void Analyser::add_output_scale(const NodeData& n, Quantise& q) {
 void Analyser::collect_outputs() {
   bool dense = false;
   bool reduced = false;
+  std::vector<std::pair<const NodeData*, std::size_t>> scaled;
   for (const int i : g_.order) {
     const NodeData& n = node(i);
     if (is_live(i) && n.kind == NodeKind::block_scale_quantize) {
       dense = true;
+      scaled.emplace_back(&n, c_.quantised.size());
       add_quantised(n);
       continue;
     }
@@ -139,9 +165,7 @@ void Analyser::collect_outputs() {
   if (!dense && !reduced) store_only_product();
   for (const int i : g_.order)
     if (is_live(i) && node(i).kind == NodeKind::reduction) add_reduction(node(i));
-  std::size_t next = 0;
-  for (const int i : g_.order)
-    if (is_live(i) && node(i).kind == NodeKind::block_scale_quantize) add_output_scale(node(i), c_.quantised[next++]);
+  for (const auto& [n, at] : scaled) add_output_scale(*n, c_.quantised[at]);
 }
 
 void Analyser::store_only_product() {

@@ -149,8 +149,11 @@ std::string print(const FusionChain& c) {
     s += fmt::format("  reduce {} of v{} over {} in {} → r{}\n", name_of(r.mode), r.value, axes_text(r.reduces),
                      name_of(r.compute), r.role);
   for (const Quantise& q : c.quantised)
-    s += fmt::format("  quantise v{} in blocks of {} along {} → r{}, r{}\n", q.value, q.block, q.along_m ? "M" : "N", q.role,
-                     q.scale_role);
+    if (q.scale_role < 0)
+      s += fmt::format("  store v{} in pairs → r{}\n", q.value, q.role);
+    else
+      s += fmt::format("  quantise v{} in blocks of {} along {}, up to {} → r{}, r{}\n", q.value, q.block, q.along_m ? "M" : "N",
+                       q.vmax, q.role, q.scale_role);
   return s;
 }
 

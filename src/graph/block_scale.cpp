@@ -1,4 +1,7 @@
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "base/rules.hpp"
@@ -136,6 +139,10 @@ void infer_quantize(NodeData& n, GraphData& g) {
   if (n.block_axis != rank - 1 && n.block_axis != rank - 2)
     throw broken(Rule::graph_parameters, who(n), "axis " + std::to_string(n.block_axis),
                  std::to_string(rank - 2) + ", " + std::to_string(rank - 1) + " or -1");
+  // Three bits of a significand are what elements have, and what engines rely on.
+  if (n.vmax != 0.0 && !(n.vmax >= 2.0 && n.vmax <= 57344.0 && std::fmod(n.vmax, std::exp2(std::ilogb(n.vmax) - 3)) == 0.0))
+    throw broken(Rule::graph_parameters, who(n), "vmax " + fmt::format("{}", n.vmax),
+                 "0, or a number of fp8 between 2 and 57344");
   const auto axis = static_cast<std::size_t>(n.block_axis);
   if (data.dim[axis] % block != 0)
     throw broken(Rule::graph_block_divides, who(n) + ", " + who(data), "extent " + std::to_string(data.dim[axis]),

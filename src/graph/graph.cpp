@@ -244,12 +244,13 @@ Tensor Graph::block_scale_dequantize(const Tensor& input, const Tensor& descale,
 }
 
 std::array<Tensor, 2> Graph::block_scale_quantize(const Tensor& input, std::int64_t block_size, std::optional<int> axis,
-                                                  NodeAttributes attributes, bool transpose) {
+                                                  NodeAttributes attributes, bool transpose, double vmax) {
   NodeData n;
   n.kind = NodeKind::block_scale_quantize;
   n.block_size = {block_size};
   n.axis = axis;
   n.transpose = transpose;
+  n.vmax = vmax;
   const int data = add_node(*data_, std::move(n), std::move(attributes), {&input});
   return {Tensor(data_, data), Tensor(data_, data + 1)};
 }

@@ -52,6 +52,7 @@ struct NodeData {
   std::vector<std::int64_t> block_size;  ///< of the two block_scale nodes, as given; a quantize has one number
   std::optional<int> axis;               ///< of a quantize, as given
   bool transpose = false;                ///< of a quantize
+  double vmax = 0.0;                     ///< of a quantize: 0 stands for the largest number of its type
   bool is_negative_scale = false;        ///< of a dequantize
   std::int64_t run = 0;                  ///< of take_runs: columns of a run
   bool second_runs = false;              ///< of take_runs

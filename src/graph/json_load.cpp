@@ -314,10 +314,11 @@ void read_op(const Object& o, NodeData& n) {
     o.with("is_negative_scale", [&](const Json& v, const std::string& p) { n.is_negative_scale = read_bool(v, p); });
   } else if (op == "block_scale_quantize") {
     n.kind = NodeKind::block_scale_quantize;
-    o.allow(node_keys({"block_size", "axis", "transpose", "scale"}));
+    o.allow(node_keys({"block_size", "axis", "transpose", "vmax", "scale"}));
     n.block_size = {read_int(o.need("block_size"), o.at("block_size"))};
     o.with("axis", [&](const Json& v, const std::string& p) { n.axis = read_axis(v, p); });
     o.with("transpose", [&](const Json& v, const std::string& p) { n.transpose = read_bool(v, p); });
+    o.with("vmax", [&](const Json& v, const std::string& p) { n.vmax = read_double(v, p); });
   } else if (op == "take_runs") {
     n.kind = NodeKind::take_runs;
     o.allow(node_keys({"length", "second"}));

@@ -113,6 +113,7 @@ std::string node_line(const NodeData& n, const Names& names) {
     line.add("block_size", std::to_string(n.block_size.empty() ? 0 : n.block_size.front()));
     if (n.axis) line.add("axis", std::to_string(*n.axis));
     if (n.transpose) line.add("transpose", "true");
+    if (n.vmax != 0.0) line.add("vmax", number(n.vmax));
   } else if (n.kind == NodeKind::take_runs) {
     line.add("length", std::to_string(n.run));
     if (n.second_runs) line.add("second", "true");

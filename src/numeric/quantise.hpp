@@ -19,9 +19,10 @@ struct BlockScale {
 };
 
 /// amax  largest magnitude of the block, NaN where an element is one
+/// vmax  what it is brought to: `largest_of` the type, or less
 /// scale  fp8_e8m0 (the next power of two) or fp8_e4m3 (nearest even, saturating)
-constexpr BlockScale block_scale_of(float amax, DataType data, DataType scale) noexcept {
-  const float wanted = amax / largest_of(data);
+constexpr BlockScale block_scale_of(float amax, float vmax, DataType scale) noexcept {
+  const float wanted = amax / vmax;
   const bool is_power = scale == DataType::fp8_e8m0;
   const std::uint8_t stored = is_power ? float_to_e8m0(wanted) : float_to_e4m3(wanted);
   const float held = is_power ? e8m0_to_float(stored) : e4m3_to_float(stored);

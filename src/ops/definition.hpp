@@ -65,6 +65,8 @@ struct Problem {
   /// that of the output `as` where there is one.
   void make_matrix(int place, std::int64_t columns, DataType wanted, DataType otherwise, std::initializer_list<DataType> types,
                    int as = -1);
+  /// The same where it is asked for in fp4, or in bytes of two: an even number of columns, contiguous. Else false, and nothing.
+  bool make_fp4(int place, std::int64_t columns, DataType wanted);
   void make_dense(int place, std::array<std::int64_t, 3> extent, DataType type);  ///< row-major
   void make_column(int place);                                                    ///< (M, 1, L) in fp32
   void make_scalar(int place, std::int8_t rank);                                  ///< one fp32

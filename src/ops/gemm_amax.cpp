@@ -26,11 +26,13 @@ class GemmAmax final : public Definition {
     p.require({kA, kB});
     if (p.has(kSfa) || p.has(kSfb)) p.require({kSfa, kSfb});
     p.require_accumulator({fp32});
+    bool fp4 = false;
     if (p.has(kSfa))
-      p.read_scaled_product(kA, kB, kSfa, kSfb);
+      fp4 = p.read_scaled_product(kA, kB, kSfa, kSfb);
     else
       p.read_plain_product(kA, kB);
-    p.make_matrix(kC, p.n, p.options.c_dtype, fp32, {fp32, fp16, bf16, fp8_e4m3, fp8_e5m2});
+    if (!fp4 || !p.make_fp4(kC, p.n, p.options.c_dtype))
+      p.make_matrix(kC, p.n, p.options.c_dtype, fp32, {fp32, fp16, bf16, fp8_e4m3, fp8_e5m2});
     p.make_scalar(kAmax, 3);
   }
 

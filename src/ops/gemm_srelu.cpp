@@ -37,8 +37,8 @@ void read_outputs(Problem& p, const Places& at, bool fp4) {
     throw broken(Rule::op_dtype, p.who(at.d), std::string(name_of(type)) + " beside fp4 operands", "fp32, fp16, bf16");
   for (const int place : {at.sfd, at.norm_const})
     if (!narrow && p.has(place)) throw broken(Rule::op_missing, p.who(place), "a tensor", "none where d is not fp8");
-  if (narrow && (p.block == 0 || type != fp8_e4m3))
-    throw broken(Rule::op_not_yet, p.who(at.d) + " in " + std::string(name_of(type)) + " asks for a quantised output");
+  if (narrow && p.block == 0)
+    throw broken(Rule::op_dtype, p.who(at.d), std::string(name_of(type)) + " beside operands without scales", "fp32, fp16, bf16");
   if (narrow) {
     if (p.n % p.block != 0)
       throw broken(Rule::op_extent, p.who(at.b), "N = " + std::to_string(p.n),

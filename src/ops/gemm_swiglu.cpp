@@ -77,8 +77,6 @@ class GemmSwiglu final : public Definition {
     if (!narrow) return;
     if (!scaled)
       throw broken(Rule::op_dtype, p.who(kC), std::string(name_of(type)) + " beside operands without scales", "fp32, fp16, bf16");
-    if (type != fp8_e4m3)
-      throw broken(Rule::op_not_yet, p.who(kC) + " in " + std::string(name_of(type)) + " asks for a quantised output");
     p.require({kNormConst});
     p.read_scalar(kNormConst);
     p.make_scales(kSfc, p.n / 2, p.at(kSfa).dtype);

@@ -77,7 +77,14 @@ std::span<const TensorInfo> Operation::tensors() const noexcept { return definit
 
 std::vector<TensorView> Operation::outputs(std::span<const TensorView> tensors, const Options& options) const {
   const Problem p = problem_of(*definition_, tensors, options);
-  return {p.layout.begin(), p.layout.begin() + static_cast<std::ptrdiff_t>(tensors.size())};
+  std::vector<TensorView> all{p.layout.begin(), p.layout.begin() + static_cast<std::ptrdiff_t>(tensors.size())};
+  for (TensorView& v : all) {
+    if (v.dtype != DataType::fp4_e2m1 || options.c_dtype != DataType::uint8) continue;
+    v.dtype = DataType::uint8;  // bytes of two, as asked
+    v.extent[1] /= 2;
+    for (const std::size_t i : {0, 2}) v.stride[i] /= 2;
+  }
+  return all;
 }
 
 Problem Operation::problem(std::span<const TensorView> tensors, const Options& options) const {

@@ -10,6 +10,9 @@ namespace {
 using enum DataType;
 using Six = std::array<std::int64_t, 6>;
 
+/// What blocks of e5m2 are brought to, in all operations: cuDNN's kernels have it, where the type would end at 57344.
+constexpr double kLargestE5m2 = 128;
+
 std::string text_of(const Six& values) {
   std::string s = "(";
   for (std::size_t i = 0; i < 6; ++i) s += (i ? ", " : "") + std::to_string(values[i]);
@@ -93,6 +96,18 @@ bool Problem::read_scaled_product(int a, int b, int sfa, int sfb) {
   return fp4;
 }
 
+bool Problem::make_fp4(int place, std::int64_t columns, DataType wanted) {
+  TensorView& own = given[static_cast<std::size_t>(place)];
+  const DataType type = has(place) ? own.dtype : wanted;
+  if (type != fp4_e2m1 && type != uint8) return false;
+  if (columns % 2 != 0) throw broken(Rule::op_extent, who(place), std::to_string(columns) + " columns of fp4", "an even number");
+  if (has(place) && type == uint8) count_elements(own);
+  make_matrix(place, columns, fp4_e2m1, fp4_e2m1, {fp4_e2m1});
+  if (major[static_cast<std::size_t>(place)] != 1)
+    throw broken(Rule::op_layout, who(place), "fp4 in pairs along columns", "pairs along rows, which are contiguous");
+  return true;
+}
+
 void Problem::make_scales(int place, std::int64_t columns, DataType type) {
   const AtomView atoms(m, numeric::scale_columns(columns, block), l);
   TensorView& v = layout[static_cast<std::size_t>(place)];
@@ -128,8 +143,9 @@ Tensor Description::scales(int place, bool of_b) {
 
 void Description::store_quantised(const Tensor& x, int place, int scale) {
   const auto name = [&](int i) { return std::string(p_.definition.tensors()[static_cast<std::size_t>(i)].name); };
-  auto [data, scales] = graph.block_scale_quantize(x, p_.block);
   const auto i = static_cast<std::size_t>(place);
+  const double vmax = p_.layout[i].dtype == DataType::fp8_e5m2 ? kLargestE5m2 : 0.0;
+  auto [data, scales] = graph.block_scale_quantize(x, p_.block, {}, {}, false, vmax);
   const std::int64_t m = std::max<std::int64_t>(p_.m, 2), n = std::max(p_.layout[i].extent[1], p_.least[i]);
   const bool is_n_major = p_.major[static_cast<std::size_t>(place)] == 1;
   data.set_name(name(place)).set_data_type(p_.layout[static_cast<std::size_t>(place)].dtype).set_output(true);

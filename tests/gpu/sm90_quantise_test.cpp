@@ -19,6 +19,8 @@ struct Case {
   bool along_n = true, along_m = false, m_major = false;
   DataType operands = DataType::bf16;
   bool bytes = false;  ///< the value beside it, as the first output
+  double vmax = 0;
+  bool pairs = false;  ///< the value beside it in fp4, without scales
 };
 
 std::int64_t ceil_to(std::int64_t x, std::int64_t y) { return (x + y - 1) / y * y; }
@@ -29,7 +31,7 @@ void describe(Graph& g, const Case& c) {
   const Tensor bias = g.tensor({.name = "bias", .dim = {1, 1, c.n}, .stride = {c.n, c.n, 1}, .data_type = DataType::fp32});
   Tensor x = g.add(g.matmul(a, b), bias).set_data_type(c.between);
   const auto quantise = [&](int axis, const std::string& suffix) {
-    auto [y, s] = g.block_scale_quantize(x, c.block, std::optional<int>(axis), {.name = "q" + suffix});
+    auto [y, s] = g.block_scale_quantize(x, c.block, std::optional<int>(axis), {.name = "q" + suffix}, false, c.vmax);
     const std::int64_t pitch = (c.m_major ? c.m : c.n) + (c.gap ? 4 : 0);
     y.set_name("y" + suffix).set_data_type(c.data).set_output(true);
     y.set_stride(c.m_major ? std::vector{c.n * pitch, std::int64_t{1}, pitch} : std::vector{c.m * pitch, pitch, std::int64_t{1}});
@@ -39,6 +41,7 @@ void describe(Graph& g, const Case& c) {
     s.set_dim({c.l, rows, columns}).set_stride({rows * columns, columns, 1}).set_reordering_type(TensorReordering::f8_128x4);
   };
   if (c.bytes) g.pointwise(PointwiseMode::identity, {x}).set_output(true).set_data_type(DataType::fp8_e4m3);
+  if (c.pairs) g.pointwise(PointwiseMode::identity, {x}).set_output(true).set_data_type(DataType::fp4_e2m1);
   if (c.along_n) quantise(2, "");
   if (c.along_m) quantise(1, " (columns)");
   if (c.dense) x.set_output(true);
@@ -50,7 +53,7 @@ void compare(const Case& c, std::size_t plan_index) {
                                     << c.block << (c.interleaved ? " interleaved" : "") << (c.gap ? " gap" : "")
                                     << (c.along_m ? c.along_n ? " both" : " columns" : "") << (c.m_major ? " m-major" : "")
                                     << (c.dense ? " dense" : "") << (c.reduces ? " amax" : "") << (c.bytes ? " bytes" : "")
-                                    << " from " << name_of(c.operands));
+                                    << (c.pairs ? " pairs" : "") << " up to " << c.vmax << " from " << name_of(c.operands));
   const auto fill = [](const OperandInfo& o, gpu_test::Bytes& bytes, std::mt19937& random) {
     const auto size = static_cast<std::size_t>(bytes_of(o.dtype));
     for (std::size_t i = 0; i < bytes.size() / size; ++i) {
@@ -137,6 +140,30 @@ TEST(Sm90Quantise, GivesTheBitsOfTheCpuEngineBesideBytes) {
       c.bytes = true, c.along_m = both;
       cases.push_back(c);
       c.data = kFp4, c.scale = kE4m3, c.block = 16, c.n = 208, c.reduces = true;
+      cases.push_back(c);
+    }
+  gpu_test::each_on_device(3 * cases.size(), [&](std::size_t i) { compare(cases[i / 3], i % 3); });
+}
+
+TEST(Sm90Quantise, BlocksOfLessThanTheLargestNumberGiveTheBitsOfTheCpuEngine) {
+  VERGLAS_NEEDS_GPU();
+  std::vector<Case> cases;
+  for (const DataType scale : {DataType::fp8_e8m0, DataType::fp8_e4m3})
+    for (const bool both : {false, true}) {
+      Case c{2, 160, 544, 72, DataType::fp8_e5m2, scale, 32};
+      c.vmax = 128, c.along_m = both, c.reduces = both;
+      cases.push_back(c);
+    }
+  gpu_test::each_on_device(2 * cases.size(), [&](std::size_t i) { compare(cases[i / 2], i % 2); });
+}
+
+TEST(Sm90Quantise, PairsWithoutScalesGiveTheBitsOfTheCpuEngine) {
+  VERGLAS_NEEDS_GPU();
+  std::vector<Case> cases;
+  for (const std::int64_t n : {2, 30, 130, 544, 1040})
+    for (const bool more : {false, true}) {
+      Case c{2, n == 1040 ? 1030 : 131, n, 72, DataType::fp4_e2m1, DataType::fp8_e4m3, 16};
+      c.pairs = true, c.along_n = more && n % 16 == 0, c.dense = more, c.reduces = more;
       cases.push_back(c);
     }
   gpu_test::each_on_device(3 * cases.size(), [&](std::size_t i) { compare(cases[i / 3], i % 3); });

@@ -168,6 +168,11 @@ std::vector<NamedChain> chains() {
        }},
       {"quantised_to_fp4", 4,
        [](Graph& g, Tensor, Tensor c) { quantise(g, g.relu(c), 16, DataType::fp4_e2m1, DataType::fp8_e4m3); }},
+      {"pairs_of_fp4", 4,
+       [](Graph& g, Tensor, Tensor c) {
+         g.pointwise(PointwiseMode::identity, {c}).set_data_type(DataType::fp4_e2m1).set_output(true);
+         reduce(g, c, ReductionMode::amax, {1, 1});
+       }},
       {"quantised_beside_dense", 4,
        [](Graph& g, Tensor, Tensor c) {
          Tensor h = g.relu(c).set_output(true);

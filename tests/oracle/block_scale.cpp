@@ -118,7 +118,8 @@ Result dequantised(const Result& data, const Tensor& scale, int block, std::size
   return r;
 }
 
-Quantised quantised(const Result& source, int block, std::size_t axis, Format data, Format scale) {
+Quantised quantised(const Result& source, int block, std::size_t axis, Format data, Format scale, double vmax) {
+  if (vmax == 0) vmax = largest_of(data);
   Quantised q;
   q.data.dims = q.scale.dims = source.dims;
   q.scale.dims.at(axis) = source.dims[axis] / block;
@@ -145,7 +146,7 @@ Quantised quantised(const Result& source, int block, std::size_t axis, Format da
     Bound s = Bound::nothing();
     if (m.nan) s.include(std::nan(""));
     if (m.number)
-      for (const double v : {m.lo, m.hi}) s.include(encoded(scale, fl32(v / largest_of(data))));
+      for (const double v : {m.lo, m.hi}) s.include(encoded(scale, fl32(v / vmax)));
     q.scale.elements.push_back(s);
   }
   at = 0;

@@ -17,7 +17,7 @@ Result dequantised(const Result& data, const Tensor& scale, int block, std::size
 struct Quantised {
   Result data, scale;  ///< scale: extents of the data, but as many along the axis as there are blocks
 };
-Quantised quantised(const Result& source, int block, std::size_t axis, Format data, Format scale);
+Quantised quantised(const Result& source, int block, std::size_t axis, Format data, Format scale, double vmax);
 
 /// What is wrong with a blob: its scales against those wanted, 0 in its padding, and whatever lies behind it untouched (0xFF).
 std::string blob_fault(const Tensor& tensor, const Result& want, std::size_t axis);

@@ -310,7 +310,8 @@ std::vector<Result> evaluate(const Graph& graph, const Options& options) {
         const auto format = [&](int t) { return graph.tensors[static_cast<std::size_t>(t)].format; };
         const Result& source = done[static_cast<std::size_t>(node.inputs[0])];
         const Tensor& out = graph.tensors[static_cast<std::size_t>(node.output)];
-        Quantised q = quantised(source, node.block, axis_of(node, out, source), format(node.output), format(node.scale));
+        Quantised q =
+            quantised(source, node.block, axis_of(node, out, source), format(node.output), format(node.scale), node.vmax);
         q.data.group = q.scale.group = source.group;
         q.data.has_groups = q.scale.has_groups = source.has_groups;
         done[static_cast<std::size_t>(node.output)] = std::move(q.data);

@@ -160,13 +160,14 @@ int Graph::dequantize(int data, int scale, Tensor out, int block, std::size_t ax
   return at;
 }
 
-int Graph::quantize(int input, Tensor data, Tensor scale, int block, std::size_t axis) {
+int Graph::quantize(int input, Tensor data, Tensor scale, int block, std::size_t axis, double vmax) {
   const int at = add(std::move(data));
   Node node;
   node.kind = NodeKind::quantize;
   node.inputs = {input};
   node.output = at;
   node.scale = add(std::move(scale));
+  node.vmax = vmax;
   node.block = block;
   node.block_axis = axis;
   nodes.push_back(std::move(node));

@@ -128,6 +128,7 @@ struct Node {
   int scale = -1;                    ///< quantize: the second output; a dequantize reads {data, scale}
   int block = 0;                     ///< of the two: elements that share a scale
   std::size_t block_axis = 0;        ///< of the data as declared
+  double vmax = 0;                   ///< quantize: what the largest of a block becomes; 0 is the largest of the format
   Routing routing = Routing::plain;  ///< grouped: inputs {token, weight, offsets, indices, slots}, as many as it takes
   bool are_ends = false;             ///< offsets are the rows behind the groups
   std::int64_t top_k = 1;
@@ -147,7 +148,7 @@ struct Graph {
   int reduce(Reduction mode, int input, Tensor out, Format compute = Format::fp32);
   int dequantize(int data, int scale, Tensor out, int block, std::size_t axis);
   /// The tensor of scales is the one behind the answered one.
-  int quantize(int input, Tensor data, Tensor scale, int block, std::size_t axis);
+  int quantize(int input, Tensor data, Tensor scale, int block, std::size_t axis, double vmax = 0);
 };
 
 /// Row-major strides of a dense tensor.

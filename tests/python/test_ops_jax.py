@@ -247,7 +247,7 @@ def test_refusals_are_raised_while_tracing():
         ("op.rank", lambda a, b: ops.gemm_amax_jax_forward(a[..., 0], b)),
         ("op.dtype", lambda a, b: ops.gemm_amax_jax_forward(a, b.astype(jnp.bfloat16))),
         ("op.missing", lambda a, b: ops.gemm_amax_jax_forward(a, b, sfa_tensor=a)),
-        ("op.not_yet", lambda a, b: ops.gemm_srelu_jax_forward(a, b, d_dtype="float8_e4m3fn")),
+        ("op.dtype", lambda a, b: ops.gemm_srelu_jax_forward(a, b, d_dtype="float8_e4m3fn")),
         ("op.dtype", lambda a, b: ops.gemm_swiglu_jax_forward(a, b, jnp.ones(2))),
         ("op.option", lambda a, b: ops.gemm_amax_forward(a, b, c_major="m")),
     ]:

@@ -59,12 +59,13 @@ struct Quantised {
   DataType data = DataType::fp8_e4m3, scale = DataType::fp8_e8m0;
   Dims data_stride;
   bool store_scale = true, is_read = false;
+  double vmax = 0;
 
   Graph graph() const {
     Graph g({.io_data_type = DataType::fp32});
     const Tensor a = g.tensor({.name = "a", .dim = {m, 8}, .stride = {8, 1}});
     const Tensor b = g.tensor({.name = "b", .dim = {8, n}, .stride = {n, 1}});
-    auto [y, s] = g.block_scale_quantize(g.relu(g.matmul(a, b)), block, axis, {.name = "q"});
+    auto [y, s] = g.block_scale_quantize(g.relu(g.matmul(a, b)), block, axis, {.name = "q"}, false, vmax);
     y.set_name("y").set_data_type(data).set_output(true);
     if (!data_stride.empty()) y.set_stride(data_stride);
     s.set_name("s").set_data_type(scale).set_output(store_scale);
@@ -222,6 +223,8 @@ REFUSES(chain_quantise) {
   EXPECT_EQ(quantised([](Quantised& q) { q.data = DataType::bf16; }), "chain.quantise node 'q' stores data as bf16");
   EXPECT_EQ(quantised([](Quantised& q) { q.scale = DataType::fp32; }), "chain.quantise node 'q' stores scales as fp32");
   EXPECT_EQ(quantised([](Quantised& q) { q.is_read = true; }), "chain.quantise tensor 'y' is quantised, and read by 'relu_3'");
+  EXPECT_EQ(quantised([](Quantised& q) { q.vmax = 512; }), "chain.quantise node 'q' brings fp8_e4m3 to 512, which ends at 448");
+  EXPECT_EQ(quantised([](Quantised& q) { q.vmax = 448; }), "");
   EXPECT_EQ(quantised([](Quantised&) {}), "");
   EXPECT_EQ(quantised([](Quantised& q) {
               q.data = DataType::fp4_e2m1;

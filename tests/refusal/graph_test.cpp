@@ -1,3 +1,4 @@
+#include <cmath>
 #include <limits>
 #include <vector>
 
@@ -154,6 +155,22 @@ REFUSES(graph_parameters) {
   EXPECT_EQ(u.validated(), "");
   u.g.reduction(u.c, static_cast<ReductionMode>(kReductionModeCount), {.name = "r"}).set_dim({1, 6});
   EXPECT_EQ(u.validated(), "invalid_graph [graph.parameters] reduction 'r': got mode 9, wanted a ReductionMode");
+  const auto up_to = [](double vmax) {
+    Graph g;
+    const Tensor x = g.tensor({.dim = {32, 32}, .stride = {32, 1}});
+    auto [y, s] = g.block_scale_quantize(g.matmul(x, x), 32, {}, {.name = "q"}, false, vmax);
+    y.set_data_type(DataType::fp8_e5m2).set_output(true);
+    s.set_data_type(DataType::fp8_e8m0).set_output(true);
+    try {
+      g.validate();
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  for (const double fits : {0.0, 2.0, 2.25, 448.0, 57344.0}) EXPECT_EQ(up_to(fits), "");
+  for (const double wrong : {-1.0, 1.0, 2.125, 57345.0, std::nan(""), double{INFINITY}})
+    EXPECT_NE(up_to(wrong).find("[graph.parameters] block_scale_quantize 'q': got vmax"), std::string::npos) << wrong;
 }
 
 REFUSES(graph_dangling) {

@@ -142,30 +142,4 @@ REFUSES(op_sample) {
   EXPECT_EQ(said([&] { op.execute(s.views); }), "");
 }
 
-REFUSES(op_not_yet) {
-  std::vector<std::uint8_t> bytes(32768);
-  const auto matrix = [&](std::size_t at, std::int64_t rows, std::int64_t columns, DataType t) {
-    return TensorView::strided(bytes.data() + at, t, {rows, columns, 1}, {columns, 1, rows * columns});
-  };
-  const auto scales = [&](std::size_t at) {
-    return TensorView::strided(bytes.data() + at, DataType::fp8_e8m0, {32, 4, 1, 4, 1, 1}, {16, 4, 512, 1, 512, 512});
-  };
-  const auto with_c = [&](DataType c) {
-    const std::vector<TensorView> views = {matrix(0, 4, 32, DataType::fp8_e4m3),
-                                           matrix(512, 64, 32, DataType::fp8_e4m3),
-                                           matrix(4096, 4, 64, DataType::bf16),
-                                           matrix(8192, 4, 32, c),
-                                           scales(12288),
-                                           scales(12800),
-                                           {},
-                                           scales(13312),
-                                           TensorView::dense(bytes.data() + 16384, DataType::fp32, {1})};
-    ops::Options options;
-    options.sf_vec_size = 32;
-    return said([&] { ops::Operation::named("gemm_swiglu").run(views, options); });
-  };
-  EXPECT_EQ(with_c(DataType::fp8_e5m2), "unsupported [op.not_yet] gemm_swiglu, c in fp8_e5m2 asks for a quantised output");
-  EXPECT_EQ(with_c(DataType::fp8_e4m3), "");
-}
-
 }  // namespace

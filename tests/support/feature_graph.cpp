@@ -349,6 +349,10 @@ class Drawer {
     if ((along_m ? unit_m_ : columns_ == 0 ? unit_n_ : unit_n_ / 2) % block != 0) return;
     DataType data = r_.pick({fp8_e4m3, fp8_e5m2, fp4_e2m1});
     if (kind_ == Kind::rope) data = r_.pick({fp8_e4m3, fp8_e5m2});
+    if (data == fp4_e2m1 && !along_m && r_.chance(30)) {
+      g_.pointwise(PointwiseMode::identity, {x}).set_data_type(data).set_output(true);
+      return;
+    }
     const bool transposes = along_m && r_.chance(30);
     auto [y, s] =
         transposes ? g_.block_scale_quantize(x, block, {}, {}, true) : g_.block_scale_quantize(x, block, along_m ? 1 : 2);

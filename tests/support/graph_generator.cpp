@@ -300,6 +300,10 @@ class Generator {
     for (std::int64_t count = r_.chance(45) ? 0 : r_.between(1, 2); count > 0; --count) {
       const int source = r_.chance(60) ? results_.back() : r_.pick(results_);
       const Dims dims = tensor(source).dims;
+      if (dims.back() % 2 == 0 && c_.unit[3] % 2 == 0 && r_.chance(15)) {
+        draw_pairs(source);
+        continue;
+      }
       const bool along_m = r_.chance(40);
       const int block = r_.pick({16, 32});
       const std::size_t axis = dims.size() - (along_m ? 2 : 1);
@@ -307,10 +311,11 @@ class Generator {
       Format format = r_.pick({Format::e4m3, Format::e5m2, Format::e2m1});
       if (format == Format::e2m1 && c_.unit[3] % 2 != 0) format = Format::e4m3;
       const Format of_scales = r_.pick({Format::e8m0, Format::e4m3});
+      const double vmax = format == Format::e5m2 ? r_.pick({0.0, 128.0, 7168.0}) : 0.0;
       const bool transpose = along_m && r_.chance(30);
       std::optional<int> named;
       if (!transpose && (along_m || r_.chance(50))) named = along_m || r_.chance(50) ? static_cast<int>(axis) : -1;
-      auto [data, scale] = c_.graph.block_scale_quantize(handle(source), block, named, {}, transpose);
+      auto [data, scale] = c_.graph.block_scale_quantize(handle(source), block, named, {}, transpose, vmax);
       const bool interleaved = r_.chance(60);
       if (interleaved) scale.set_reordering_type(verglas::TensorReordering::f8_128x4);
       oracle::Tensor q = computed("q", dims, format),
@@ -324,17 +329,13 @@ class Generator {
       s.is_output = true;
       if (r_.chance(50)) scale.set_dim(s.dims);
       read(source);
-      const int at = c_.reference.quantize(source, std::move(q), std::move(s), block, axis);
+      const int at = c_.reference.quantize(source, std::move(q), std::move(s), block, axis, vmax);
       track(at, std::move(data), true);
       track(at + 1, std::move(scale), true);
       std::vector<Axis> axes{Axis::m, Axis::n};
       if (dims.size() == 3) axes.insert(axes.begin(), extent(Axis::l) == 1 ? Axis::one : Axis::l);
       make_output(at, axes);
-      if (format == Format::e2m1) {
-        c_.operands.back().packed_axis = static_cast<int>(dims.size()) - 1;
-        tensor(at).strides = draw_packed_layout(dims, static_cast<int>(dims.size()) - 1, r_);
-        handle(at).set_stride(tensor(at).strides);
-      }
+      if (format == Format::e2m1) lay_in_pairs(at);
       if (!interleaved && r_.chance(50)) {
         tensor(at + 1).strides = draw_layout(tensor(at + 1).dims, r_);
         handle(at + 1).set_stride(tensor(at + 1).strides);
@@ -347,6 +348,24 @@ class Generator {
       operand.block_axis = axis;
       c_.operands.push_back(std::move(operand));
     }
+  }
+
+  /// An output in fp4 as it is.
+  void draw_pairs(int source) {
+    const Dims dims = tensor(source).dims;
+    const int at = apply("f", oracle::Pointwise::identity, {source}, dims, Format::e2m1, Format::fp32, true);
+    std::vector<Axis> axes{Axis::m, Axis::n};
+    if (dims.size() == 3) axes.insert(axes.begin(), extent(Axis::l) == 1 ? Axis::one : Axis::l);
+    make_output(at, std::move(axes));
+    lay_in_pairs(at);
+  }
+
+  /// Of the operand that came last.
+  void lay_in_pairs(int at) {
+    const int last = static_cast<int>(tensor(at).dims.size()) - 1;
+    c_.operands.back().packed_axis = last;
+    tensor(at).strides = draw_packed_layout(tensor(at).dims, last, r_);
+    handle(at).set_stride(tensor(at).strides);
   }
 
   int draw_prologue_step(int x, Format format) {

@@ -50,7 +50,7 @@ struct TensorInfo {
 /// Shapes   A (M, K, L), B (N, K, L), outputs (M, N, L), any size; each packed, one of the first two axes contiguous
 /// Calls    tensors stand at the places that `tensors()` lists; a `TensorView{}` is one that is not given
 /// Plans    compiled once for types, majors, options and device, whatever the sizes and scalars; the last 256 are kept
-/// Errors   invalid_call op.*; unsupported op.not_yet and what the engines say; whatever a graph's call is refused for
+/// Errors   invalid_call op.*; unsupported what the engines say; whatever a graph's call is refused for
 class Operation {
  public:
   /// Throws op.name.

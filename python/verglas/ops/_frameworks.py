@@ -17,6 +17,7 @@ _ML_DTYPES = {
     "FP8_E5M2": "float8_e5m2",
     "FP8_E8M0": "float8_e8m0fnu",
 }
+_PAIRS = {"FP4_E2M1": "float4_e2m1fn_x2"}  # of torch alone; others have bytes
 
 
 def framework_of(tensor: Any) -> str:
@@ -66,8 +67,8 @@ def numpy_dtype(data_type: Any) -> Any:
     import numpy
 
     name = data_type.name
-    if name in _NUMPY:
-        return numpy.dtype(_NUMPY[name])
+    if name in _NUMPY or name in _PAIRS:
+        return numpy.dtype(_NUMPY.get(name, "uint8"))
     import ml_dtypes
 
     return numpy.dtype(getattr(ml_dtypes, _ML_DTYPES[name]))
@@ -77,19 +78,24 @@ def torch_dtype(data_type: Any) -> Any:
     import torch
 
     name = data_type.name
-    return getattr(torch, _NUMPY.get(name) or _ML_DTYPES[name])
+    return getattr(torch, _NUMPY.get(name) or _ML_DTYPES.get(name) or _PAIRS[name])
 
 
 def empty(spec: TensorSpec, framework: str) -> Any:
-    """Uninitialised memory of that layout."""
+    """Uninitialised memory of that layout; of fp4 bytes of two elements."""
+    shape, stride = spec.shape, spec.stride
+    if spec.data_type.name in _PAIRS:
+        packed = stride.index(1)
+        shape = [extent // 2 if axis == packed else extent for axis, extent in enumerate(shape)]
+        stride = [step if axis == packed else step // 2 for axis, step in enumerate(stride)]
     if framework == "torch":
         import torch
 
-        return torch.empty_strided(spec.shape, spec.stride, dtype=torch_dtype(spec.data_type), device=spec.device)
+        return torch.empty_strided(shape, stride, dtype=torch_dtype(spec.data_type), device=spec.device)
     import numpy
 
-    order = sorted(range(len(spec.shape)), key=lambda axis: (-spec.stride[axis], axis))
-    dense = numpy.empty([spec.shape[axis] for axis in order], numpy_dtype(spec.data_type))
+    order = sorted(range(len(shape)), key=lambda axis: (-stride[axis], axis))
+    dense = numpy.empty([shape[axis] for axis in order], numpy_dtype(spec.data_type))
     return dense.transpose(_inverse(order))
 
 

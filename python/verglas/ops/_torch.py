@@ -92,7 +92,8 @@ def _check(name: str, tensors: dict[str, Tensor | None], options: dict[str, Any]
 
 def _like(a: Tensor, b: Tensor, dtype: torch.dtype, major: str, halves: int = 1) -> Tensor:
     """An output's layout: what `Operation.outputs` says, for sizes that may be symbols."""
-    m, n, batch = a.shape[0], b.shape[0] // halves, a.shape[2]
+    in_pairs = 2 if dtype in (torch.uint8, getattr(torch, "float4_e2m1fn_x2", None)) else 1
+    m, n, batch = a.shape[0], b.shape[0] // halves // in_pairs, a.shape[2]
     stride = (n, 1, m * n) if major == "n" else (1, m, m * n)
     return a.new_empty(0, dtype=dtype).new_empty_strided((m, n, batch), stride)
 

@@ -32,7 +32,7 @@ def gemm_amax_forward(
     c_major : str
         ``"n"`` or ``"m"``: which axis of c is contiguous.
     c_dtype : data type
-        fp32 when ``None``.
+        fp32 when ``None``; beside fp4 operands also fp4, or uint8 for its bytes: (M, N/2, L).
 
     Returns
     -------

@@ -162,7 +162,7 @@ class CpuLauncher final : public recipe::Launcher {
     for (const StoreOp& store : program_.stores) zero(store.role);
     for (const QuantiseOp& q : program_.quantised) {
       zero(q.role);
-      zero(q.scale_role);
+      if (q.scale_role >= 0) zero(q.scale_role);
     }
   }
 

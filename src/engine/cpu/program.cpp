@@ -29,16 +29,17 @@ class Maker {
       p_.reductions.push_back({r.mode, lane(r.value), r.compute == DataType::int32 ? Lane::i32 : Lane::f32, slot_of(r.value),
                                r.role, r.reduces, value(r.value).is_half});
     for (const chain::Quantise& q : c_.quantised) {
-      const chain::Role& scale = c_.roles[static_cast<std::size_t>(q.scale_role)];
+      const bool is_scaled = q.scale_role >= 0;
       p_.quantised.push_back({.slot = slot_of(q.value),
                               .lane = lane(q.value),
                               .along_m = q.along_m,
                               .block = q.block,
+                              .vmax = q.vmax,
                               .role = q.role,
                               .scale_role = q.scale_role,
-                              .is_interleaved = scale.is_interleaved,
+                              .is_interleaved = is_scaled && c_.roles[static_cast<std::size_t>(q.scale_role)].is_interleaved,
                               .data = type_of(q.role),
-                              .scale = type_of(q.scale_role),
+                              .scale = is_scaled ? type_of(q.scale_role) : DataType::not_set,
                               .is_half = value(q.value).is_half});
     }
     p_.slots = top_;

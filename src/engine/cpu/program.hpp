@@ -48,7 +48,8 @@ struct QuantiseOp {
   Lane lane = Lane::f32;  ///< of the source
   bool along_m = false;
   int block = 0;
-  int role = 0, scale_role = 0;
+  float vmax = 0.0F;
+  int role = 0, scale_role = -1;
   bool is_interleaved = false;
   DataType data = DataType::fp8_e4m3, scale = DataType::fp8_e8m0;
   bool is_half = false;

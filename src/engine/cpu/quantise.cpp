@@ -39,10 +39,11 @@ void Quantiser::store(const TileAt& at, std::int64_t m, const float* values, std
 }
 
 void Quantiser::row(const TileAt& at, std::int64_t m, const float* values, std::int64_t n, float* spare) const noexcept {
+  if (op_.scale_role < 0) return store(at, m, values, n);
   for (std::int64_t first = 0; first < n; first += op_.block) {
     float most = 0.0F;
     for (std::int64_t i = 0; i < op_.block; ++i) most = larger(most, values[first + i]);
-    const numeric::BlockScale s = numeric::block_scale_of(most, op_.data, op_.scale);
+    const numeric::BlockScale s = numeric::block_scale_of(most, op_.vmax, op_.scale);
     put_scale(at.batch, m, (at.n0 + first) / op_.block, s.stored);
     for (std::int64_t i = 0; i < op_.block; ++i) spare[first + i] = values[first + i] * s.inverse;
   }
@@ -55,7 +56,7 @@ void Quantiser::columns(const TileAt& at, std::int64_t m, float* values, std::in
   for (std::int64_t r = 0; r < op_.block; ++r)
     for (std::int64_t i = 0; i < n; ++i) spare[i] = larger(spare[i], values[r * width + i]);
   for (std::int64_t i = 0; i < n; ++i) {
-    const numeric::BlockScale s = numeric::block_scale_of(spare[i], op_.data, op_.scale);
+    const numeric::BlockScale s = numeric::block_scale_of(spare[i], op_.vmax, op_.scale);
     put_scale(at.batch, at.n0 + i, m / op_.block, s.stored);
     spare[i] = s.inverse;
   }

@@ -15,11 +15,12 @@ struct TileAt {
 class Quantiser {
  public:
   Quantiser(const QuantiseOp& op, const recipe::Binding& binding) noexcept
-      : op_(op), data_(binding.role[op.role]), scale_(binding.role[op.scale_role]) {}
+      : op_(op), data_(binding.role[op.role]), scale_(binding.role[op.scale_role < 0 ? op.role : op.scale_role]) {}
 
   /// Zero in every scale, padding included. Once a call, before any tile.
   void clear() const noexcept;
-  /// Blocks along N of row m: n values from column n0 on, whole blocks. `spare` takes n lanes.
+  /// Without scales: n values of row m as they are. With scales: blocks along N of row m: n values from column n0 on, whole
+  /// blocks. `spare` takes n lanes.
   void row(const TileAt& at, std::int64_t m, const float* values, std::int64_t n, float* spare) const noexcept;
   /// One block along M for each of n columns: op.block rows of `values`, which are overwritten, from row m on.
   void columns(const TileAt& at, std::int64_t m, float* values, std::int64_t width, std::int64_t n, float* spare) const noexcept;

@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "engine/sm90/expression.hpp"
 #include "engine/sm90/prologue.hpp"
 #include "engine/sm90/rope.hpp"
 #include "engine/sm90/runs.hpp"
 #include "numeric/convert.hpp"
+#include "numeric/quantise.hpp"
 
 namespace verglas::sm90 {
 namespace {
@@ -147,25 +149,29 @@ class Generator {
       return c_.operands[static_cast<std::size_t>(c_.roles[static_cast<std::size_t>(role)].operand)].dtype;
     };
     const DataType data = operand(q.role);
-    return fmt::format("{}, {}, {}, {}",
-                       data == DataType::fp4_e2m1   ? "E2m1Elements"
-                       : data == DataType::fp8_e4m3 ? "E4m3Elements"
-                                                    : "E5m2Elements",
-                       operand(q.scale_role) == DataType::fp8_e8m0 ? "E8m0Stored" : "E4m3Stored", q.block,
-                       c_.roles[static_cast<std::size_t>(q.scale_role)].is_interleaved);
+    std::string elements = data == DataType::fp4_e2m1   ? "E2m1Elements"
+                           : data == DataType::fp8_e4m3 ? "E4m3Elements"
+                                                        : "E5m2Elements";
+    if (q.vmax != numeric::largest_of(data))
+      elements = fmt::format("UpTo<{}, {:#x}u>", elements, std::bit_cast<std::uint32_t>(q.vmax));
+    return fmt::format("{}, {}, {}, {}", elements, operand(q.scale_role) == DataType::fp8_e8m0 ? "E8m0Stored" : "E4m3Stored",
+                       q.block, c_.roles[static_cast<std::size_t>(q.scale_role)].is_interleaved);
   }
 
   void quantise(const chain::Quantise& q) {
     need(q.value);
-    std::string type = "Quantiser<" + quantiser_of(q);
+    const bool is_scaled = q.scale_role >= 0;
     const std::string units = fmt::format("Config::BLOCK_N / {}, Config::QUANTISED_COLUMNS / 16", in_runs_ ? 32 : 16);
-    type = q.along_m ? fmt::format("Column{}, {}, Config::SCALED || (Config::A_DECODED || Config::B_DECODED)>", type, units)
-                     : fmt::format("{}, {}, {}>", type, in_runs_ ? 2 : 1, units);
+    const std::string type =
+        !is_scaled  ? fmt::format("Rounder<E2m1Elements, {}, {}>", in_runs_ ? 2 : 1, units)
+        : q.along_m ? fmt::format("ColumnQuantiser<{}, {}, Config::SCALED || (Config::A_DECODED || Config::B_DECODED)>",
+                                  quantiser_of(q), units)
+                    : fmt::format("Quantiser<{}, {}, {}>", quantiser_of(q), in_runs_ ? 2 : 1, units);
     std::string words = "0";
     if (q.along_m)
       words = fmt::format("piece.scratch + WORDS + 4 * Config::VECTORS * Config::BLOCK_N + {} * Config::QUANTISED_COLUMNS",
                           136 * column_quantisers_++);
-    const int slot = slot_in(plan_.aux, q.role), scales = slot_in(plan_.aux, q.scale_role);
+    const int slot = slot_in(plan_.aux, q.role), scales = !is_scaled ? slot : slot_in(plan_.aux, q.scale_role);
     std::string value = fmt::format("v{}", q.value);
     if (is_int(q.value)) {
       value = fmt::format("q{}", quantised_);
@@ -173,7 +179,8 @@ class Generator {
       loop(fmt::format("{}[i] = static_cast<float>(v{}[i]);", value, q.value));
     }
     state_ += fmt::format("  {} quantiser{};\n", type, quantised_);
-    begin_ += fmt::format("    {}::pad<64 * Layout<Config>::M_BLOCKS, Config::BLOCK_N>(a.aux[{}], p, t);\n", type, scales);
+    if (is_scaled)
+      begin_ += fmt::format("    {}::pad<64 * Layout<Config>::M_BLOCKS, Config::BLOCK_N>(a.aux[{}], p, t);\n", type, scales);
     line(fmt::format("quantiser{}.unit({}, a.aux[{}], a.aux[{}], p, at);", quantised_, value, slot, scales));
     end_units_ += fmt::format("    quantiser{}.end_units(a.aux[{}], a.aux[{}], p, at, {}, piece.consumer);\n", quantised_++, slot,
                               scales, words);
@@ -477,8 +484,8 @@ int vectors_of(const FusionChain& c) noexcept {
 
 int quantiser_of_amax(const FusionChain& c, const chain::Reduction& r) noexcept {
   if (r.mode != ReductionMode::amax || !r.reduces[1] || !r.reduces[2]) return -1;
-  const auto found =
-      std::ranges::find_if(c.quantised, [&](const chain::Quantise& q) { return q.value == r.value && !q.along_m; });
+  const auto found = std::ranges::find_if(
+      c.quantised, [&](const chain::Quantise& q) { return q.value == r.value && !q.along_m && q.scale_role >= 0; });
   return found == c.quantised.end() ? -1 : static_cast<int>(found - c.quantised.begin());
 }
 

@@ -31,7 +31,7 @@ std::optional<Decline> fault_of_rope(const FusionChain& c) {
   for (const chain::Quantise& q : c.quantised) {
     const chain::Role& r = c.roles[static_cast<std::size_t>(q.role)];
     const DataType type = c.operands[static_cast<std::size_t>(r.operand)].dtype;
-    if (q.block != 32 || type == DataType::fp4_e2m1)
+    if (q.scale_role < 0 || q.block != 32 || type == DataType::fp4_e2m1)
       return no(label_of(c, r) + " is " + std::string(name_of(type)) + " in blocks of " + std::to_string(q.block));
   }
   return std::nullopt;

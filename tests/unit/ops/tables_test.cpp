@@ -119,12 +119,18 @@ void expect(const std::string& what, const Answer& is, const std::string& cpu, c
 
 TEST(OperationTables, OfAmax) {
   for (const Operands& x : all_operands())
-    for (const DataType c : {fp32, fp16, bf16, fp8_e4m3, fp8_e5m2, int8})
+    for (const DataType c : {fp32, fp16, bf16, fp8_e4m3, fp8_e5m2, fp4_e2m1, uint8, int8})
       for (const Major major : {Major::n, Major::m}) {
         std::map<std::string, TensorView> t;
         Options o{.c_dtype = c, .major = major};
         x.put(t, o);
-        const std::string rule = !x.refused().empty() ? x.refused() : c == int8 ? "op.dtype" : "";
+        const bool in_pairs = c == fp4_e2m1 || c == uint8;
+        const std::string rule = !x.refused().empty() ? x.refused()
+                                 : c == int8          ? "op.dtype"
+                                 : !in_pairs          ? ""
+                                 : x.type != fp4_e2m1 ? "op.dtype"
+                                 : major == Major::m  ? "op.layout"
+                                                      : "";
         expect("gemm_amax of " + x.name() + ", c " + std::string(name_of(c)), asked("gemm_amax", t, o), rule, rule);
       }
 }
@@ -145,7 +151,6 @@ TEST(OperationTables, OfSwiglu) {
                                      : sums == fp16 && is_wide      ? "op.option"
                                      : !x.refused().empty()         ? x.refused()
                                      : is_narrow(c) && x.block == 0 ? "op.dtype"
-                                     : c == fp8_e5m2                ? "op.not_yet"
                                      : is_narrow(c) && !norm        ? "op.missing"
                                                                     : "";
             expect("gemm_swiglu of " + x.name() + ", ab12 " + std::string(name_of(ab)) + ", c " + std::string(name_of(c)) +
@@ -167,12 +172,11 @@ TEST(OperationTables, OfSquaredReluAndItsGradient) {
             if (norm) t["norm_const"] = one();
             if (backward) t["c"] = matrix(c, kM, kN);
             t["prob"] = matrix(fp32, kM, 1);
-            const std::string rule = !x.refused().empty()                                 ? x.refused()
-                                     : backward && !is_float(c)                           ? "op.dtype"
-                                     : is_narrow(d) && x.block != 0 && x.type == fp4_e2m1 ? "op.dtype"
-                                     : is_narrow(d) && (x.block == 0 || d == fp8_e5m2)    ? "op.not_yet"
-                                     : is_narrow(d) && !norm                              ? "op.missing"
-                                                                                          : "";
+            const std::string rule = !x.refused().empty()                                   ? x.refused()
+                                     : backward && !is_float(c)                             ? "op.dtype"
+                                     : is_narrow(d) && (x.block == 0 || x.type == fp4_e2m1) ? "op.dtype"
+                                     : is_narrow(d) && !norm                                ? "op.missing"
+                                                                                            : "";
             const std::string name = backward ? "gemm_dsrelu" : "gemm_srelu";
             expect(name + " of " + x.name() + ", c " + std::string(name_of(c)) + ", d " + std::string(name_of(d)) +
                        (norm ? " with norm_const" : ""),

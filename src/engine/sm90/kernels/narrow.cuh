@@ -36,7 +36,6 @@ struct E4m3Stored {
     return d == 0.0f ? 0.0f : multiply_add(multiply_add(-d, r, 1.0f), r, r);
   }
 };
-
 /// Four elements of a row as their bits, which take half as many in fp4.
 struct E4m3Elements {
   static constexpr float LARGEST = 448.0f;
@@ -86,6 +85,14 @@ struct E2m1Elements {
   }
   /// Four bits more on the right: those at the top of x.
   VG_DEVICE static uint32 shifted_in(uint32 word, float x) { return __funnelshift_l(__float_as_uint(x), word, 4); }
+};
+
+/// The same, brought to less than the largest number of the type: to the one that has these bits, of whose significand three
+/// count.
+template <class Elements, uint32 BITS>
+struct UpTo : Elements {
+  static constexpr uint32 LARGEST_BITS = BITS;
+  static constexpr float LARGEST = __builtin_bit_cast(float, BITS);
 };
 
 /// Stores pairs of units: 64 rows by 32 columns, of which four neighbouring lanes have two rows. In each row a thread has two and

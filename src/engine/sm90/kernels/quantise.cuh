@@ -249,4 +249,33 @@ struct ColumnQuantiser {
   }
 };
 
+/// Elements that are rounded as they are, without a scale.
+template <class Elements, int PART, int UNITS, int GROUP>
+struct Rounder {
+  float held[GROUP][8];
+  NarrowStore<Elements> out;
+
+  VG_DEVICE void unit(const float (&v)[8], const Aux& data, const Aux&, const Parameters& p, const Position& at) {
+    if (at.unit == 0) out.begin(data, at, at.col - 2 * (static_cast<int>(threadIdx.x) % 4), p.n / PART);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) held[at.unit % GROUP][i] = v[i];
+  }
+  VG_DEVICE void end_units(const Aux& data, const Aux&, const Parameters&, const Position& at, uint32, int) {
+    end_of_group<UNITS, GROUP>(at.unit, [&](auto count) {
+      constexpr int COUNT = count;
+      uint32 packed[COUNT][2];
+#pragma unroll
+      for (int u = 0; u < COUNT; ++u) {
+        const auto number = [&](int i) {  // NaN, whatever its sign, is 6
+          const float x = held[(at.unit - COUNT + 1) % GROUP + u][i];
+          return x == x ? x : Elements::LARGEST;
+        };
+        packed[u][0] = Elements::pack(number(0), number(1), number(4), number(5));
+        packed[u][1] = Elements::pack(number(2), number(3), number(6), number(7));
+      }
+      out.store(data, 16 * (at.unit - COUNT + 1), packed);
+    });
+  }
+};
+
 }  // namespace vg

@@ -77,15 +77,15 @@ void each_largest(const Body& body) {
 }
 
 template <class Elements>
-int wrong_scales(verglas::DataType data) {
+int wrong_scales(float vmax) {
   using enum verglas::DataType;
   int wrong = 0;
   each_largest<Elements>([&](float largest) {
     const auto differs = [](float x, float y) {
       return !(std::isnan(x) && std::isnan(y)) && __float_as_uint(x) != __float_as_uint(y);
     };
-    const auto power = verglas::numeric::block_scale_of(largest, data, fp8_e8m0);
-    const auto small = verglas::numeric::block_scale_of(largest, data, fp8_e4m3);
+    const auto power = verglas::numeric::block_scale_of(largest, vmax, fp8_e8m0);
+    const auto small = verglas::numeric::block_scale_of(largest, vmax, fp8_e4m3);
     wrong += E8m0Stored::of<Elements>(largest) != power.stored || differs(E8m0Stored::factor(power.stored), power.inverse);
     wrong += E4m3Stored::of<Elements>(largest) != small.stored || differs(E4m3Stored::factor(small.stored), small.inverse);
   });
@@ -93,9 +93,12 @@ int wrong_scales(verglas::DataType data) {
 }
 
 TEST(HostQuantiser, FindsScalesAndFactorsAsTheCpuEngine) {
-  EXPECT_EQ(wrong_scales<E4m3Elements>(verglas::DataType::fp8_e4m3), 0);
-  EXPECT_EQ(wrong_scales<E5m2Elements>(verglas::DataType::fp8_e5m2), 0);
-  EXPECT_EQ(wrong_scales<E2m1Elements>(verglas::DataType::fp4_e2m1), 0);
+  EXPECT_EQ(wrong_scales<E4m3Elements>(448), 0);
+  EXPECT_EQ(wrong_scales<E5m2Elements>(57344), 0);
+  EXPECT_EQ(wrong_scales<E2m1Elements>(6), 0);
+  EXPECT_EQ((wrong_scales<UpTo<E5m2Elements, 0x43000000U>>(128)), 0);
+  EXPECT_EQ((wrong_scales<UpTo<E4m3Elements, 0x40000000U>>(2)), 0);
+  EXPECT_EQ((wrong_scales<UpTo<E2m1Elements, 0x40700000U>>(3.75F)), 0);
 }
 
 }  // namespace
