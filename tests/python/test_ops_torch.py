@@ -751,6 +751,15 @@ def test_mapped_axes_lie_anywhere(axis):
                 assert torch.equal(got, torch.stack(want))
 
 
+def test_nothing_is_mapped_to_nothing():
+    a, b, dy, prob = (torch.zeros(0, *shape, 1) for shape in ((5, 7), (64, 7), (5, 64), (5, 1)))
+    swiglu = lambda x, w: ops.gemm_swiglu_forward(x, w).c_tensor  # noqa: E731
+    assert torch.func.vmap(swiglu)(a, b).shape == (0, 5, 32, 1)
+    assert torch.func.vmap(swiglu, (0, None))(a, torch.zeros(64, 7, 1)).shape == (0, 5, 32, 1)
+    of_prob = torch.func.vmap(lambda x, w, y, p: ops.gemm_srelu_backward(x, w, y, prob_tensor=p).dprob_tensor)
+    assert of_prob(a, b, dy, prob).shape == (0, 5, 1, 1)
+
+
 def test_mapped_scales_and_tokens():
     from test_ops_proj_rope import inputs
     from test_ops_scaled import FORMATS, operand

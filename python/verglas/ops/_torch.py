@@ -265,7 +265,7 @@ def _one_of(x: Any, axis: int | None, i: int, is_projection: bool) -> Any:
     if not isinstance(x, Tensor):
         return x
     if axis is not None:
-        x = x.select(axis, i)
+        x = x.select(axis, i) if x.shape[axis] > 0 else x.new_zeros([n for a, n in enumerate(x.shape) if a != axis])
     if is_projection or x.ndim not in (3, 6):
         return x.contiguous()
     if x.ndim == 3:
@@ -282,9 +282,9 @@ def _map_one_by_one(operator: Any) -> None:
         axes = (*in_dims, *(None for _ in arguments[len(in_dims) :]))
         made = [
             operator(*(_one_of(x, axis, i, is_projection) for x, axis in zip(arguments, axes, strict=True)))
-            for i in range(info.batch_size)
+            for i in range(max(info.batch_size, 1))  # of nothing, too, an element says what it looks like
         ]
-        outputs = tuple(torch.stack(each) for each in zip(*made, strict=True))
+        outputs = tuple(torch.stack(each)[: info.batch_size] for each in zip(*made, strict=True))
         return outputs, (0,) * len(outputs)
 
     operator.register_vmap(rule)
