@@ -751,6 +751,23 @@ def test_mapped_axes_lie_anywhere(axis):
                 assert torch.equal(got, torch.stack(want))
 
 
+def test_results_pass_through_maps_and_programs():
+    class Module(torch.nn.Module):
+        def forward(self, a, b):
+            return ops.gemm_swiglu_forward(a, b, c_dtype=F32)
+
+    a, b, _, _ = drawn(5, 64, 7, 1, 1)
+    want = Module()(a, b)
+    for got in (
+        torch.export.export(Module(), (a, b)).module()(a, b),
+        torch.func.vmap(Module(), (0, None))(a[None], b),
+        torch.utils._pytree.tree_map(lambda x: x.clone(), want),
+        torch.compile(Module(), fullgraph=True, backend="eager")(a, b),
+    ):
+        assert type(got) is ops.TupleDict and list(got.keys()) == list(want.keys())
+        assert torch.equal(got.c_tensor.reshape(5, 32, 1), want.c_tensor) and got.sfc_tensor is None and got.amax_tensor is None
+
+
 def test_nothing_is_mapped_to_nothing():
     a, b, dy, prob = (torch.zeros(0, *shape, 1) for shape in ((5, 7), (64, 7), (5, 64), (5, 1)))
     swiglu = lambda x, w: ops.gemm_swiglu_forward(x, w).c_tensor  # noqa: E731

@@ -11,11 +11,26 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn import Parameter
+from torch.utils import _pytree as pytree
 
 from verglas._verglas import OperationFunction, OperationOptions, TensorSpec, data_type, use_torch
 from verglas.ops._frameworks import empty, refused, spec_of, torch_dtype
 from verglas.ops._operation import named
 from verglas.ops._result import TupleDict
+
+
+def _flat(r: TupleDict) -> tuple[list[Tensor], list[Any]]:
+    """Outputs that were produced, and the names of all with whether they were."""
+    return [v for v in r.values() if v is not None], [[key, v is not None] for key, v in r.items()]
+
+
+def _from_flat(values: Any, names: list[Any]) -> TupleDict:
+    rest = iter(values)
+    return TupleDict([(key, next(rest) if is_there else None) for key, is_there in names])
+
+
+# Results of what `torch.export` and `torch.func.vmap` are given.
+pytree.register_pytree_node(TupleDict, _flat, _from_flat, serialized_type_name="verglas.TupleDict")
 
 _FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 _FP4 = getattr(torch, "float4_e2m1fn_x2", None)
