@@ -54,6 +54,11 @@ std::string write_plan_file(const PlanFile& plan) {
   return write_container(file);
 }
 
+void require_arch(const PlanFile& plan, std::string_view arch, const std::string& path) {
+  if (device_arch(plan.arch) != device_arch(arch))
+    throw broken(Rule::plan_file_arch, path, "a plan for " + plan.arch, fmt::format("one for {}, the device to run on", arch));
+}
+
 PlanFile read_plan_file(std::string_view bytes, std::string_view arch, const std::string& path) {
   const auto file = read_container(bytes, kPlanFileKind, kPlanSchema);
   if (!file) {
@@ -72,8 +77,7 @@ PlanFile read_plan_file(std::string_view bytes, std::string_view arch, const std
   if (plan.verglas_version != VERGLAS_VERSION)
     throw broken(Rule::plan_file_version, path, "a plan of Verglas " + plan.verglas_version,
                  "one of this version, " VERGLAS_VERSION);
-  if (!arch.empty() && device_arch(plan.arch) != device_arch(arch))
-    throw broken(Rule::plan_file_arch, path, "a plan for " + plan.arch, fmt::format("one for {}, the device to run on", arch));
+  if (!arch.empty()) require_arch(plan, arch, path);
   const std::string& count = field("kernels");
   std::size_t kernels = 0;
   if (std::from_chars(count.data(), count.data() + count.size(), kernels).ptr != count.data() + count.size() ||

@@ -32,5 +32,7 @@ std::string write_plan_file(const PlanFile& plan);
 /// were altered or cut, file.plan_version where another version of Verglas wrote them, file.plan_arch where `arch` (that of the
 /// device to run on, "sm_90"; empty: not checked) cannot run it. Each names `path` as the operand.
 PlanFile read_plan_file(std::string_view bytes, std::string_view arch, const std::string& path);
+/// The last of these alone.
+void require_arch(const PlanFile& plan, std::string_view arch, const std::string& path);
 
 }  // namespace verglas::jit

@@ -60,12 +60,13 @@ CompiledPlan load(std::string_view bytes, const std::string& here, Device device
   if (device.type != DeviceType::cuda)
     throw broken(Rule::plan_file_arch, here, "a plan for " + jit::read_plan_file(bytes, "", here).arch,
                  "a CUDA device to run it on; the host was named");
+  const jit::PlanFile file = jit::read_plan_file(bytes, "", here);  // what is wrong with it is so without a driver too
   const auto driver = cuda::driver();
   if (!driver) throw broken(driver.error().rule, driver.error().text);
   const int count = cuda::device_count(**driver);
   if (device.id < 0 || device.id >= count)
     throw broken(Rule::engine_device, here, "device cuda:" + std::to_string(device.id), "one of " + std::to_string(count));
-  const jit::PlanFile file = jit::read_plan_file(bytes, cuda::device_facts(**driver, device.id).arch(), here);
+  jit::require_arch(file, cuda::device_facts(**driver, device.id).arch(), here);
   const std::optional<Knobs> knobs = plan::knobs_from(file.configuration);
   if (!knobs) throw broken(Rule::plan_file_damaged, here, "knobs that read " + file.configuration, "integers by name");
   Graph graph = Graph::from_json(file.graph);

@@ -13,11 +13,13 @@ def test_a_file_that_is_not_there(kind, tmp_path):
     assert caught.value.rule == "file.open"
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_bytes_that_are_no_plan(kind):
+def test_bytes_that_are_no_plan(kind, device):
+    """With a device or without one: what is wrong with the bytes comes first."""
     for text in (b"", b"{}", b"\x89VERGLAS"):
         with pytest.raises(verglas.Error) as caught:
-            verglas.load_plan(kind(text), device="cpu")
+            verglas.load_plan(kind(text), device=device)
         assert caught.value.rule in ("file.plan_format", "file.plan_damaged"), text
 
 
