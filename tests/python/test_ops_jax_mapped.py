@@ -142,6 +142,13 @@ def test_fp4_is_bytes_or_jaxs_own(jit):
     call = functools.partial(ops.gemm_amax_jax_forward, sf_vec_size=16)
     got = (jax.jit(call) if jit else call)(*own, sfa, sfb)
     same_bytes(got, call(a, b, sfa, sfb))
+    wide = operand(32, 64, 2, form, 2)
+    given = a, wide[0], sfa, np.ascontiguousarray(physical(wide[1]))
+    want = call(*given, c_dtype="uint8")
+    assert want[0].shape == (6, 16, 2)
+    for name in ("fp4_e2m1", jnp.float4_e2m1fn):
+        stored = functools.partial(call, c_dtype=name)
+        same_bytes((jax.jit(stored) if jit else stored)(*given), want)
     with pytest.raises(ValueError, match=r"op\.extent.*63 fp4"):
         call(own[0][:, :63], own[1], sfa, sfb)
     with pytest.raises(ValueError, match=r"op\.dtype.*fp4"):

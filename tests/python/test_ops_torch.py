@@ -179,6 +179,24 @@ def test_compiles_without_a_break():
     torch.testing.assert_close(got, a.grad)
 
 
+@pytest.mark.skipif(not hasattr(torch, "float4_e2m1fn_x2"), reason="torch has no type of its own for fp4")
+@pytest.mark.parametrize("name", ["fp4_e2m1", "float4_e2m1fn_x2", "uint8"])
+def test_compiled_functions_and_repeated_ones_store_fp4(name):
+    from test_ops_scaled import FORMATS, operand
+
+    (a, sfa, _), (b, sfb, _) = operand(6, 64, 2, FORMATS[4], 1), operand(32, 64, 2, FORMATS[4], 2)
+    a, b = (tensor(x, torch.uint8) for x in (a, b))
+    sfa, sfb = (tensor(x.view(np.uint8), torch.uint8).view(torch.float8_e4m3fn) for x in (sfa, sfb))
+    call = lambda a, b, x, y: ops.gemm_amax_forward(a, b, x, y, c_dtype=name, sf_vec_size=16).c_tensor  # noqa: E731
+    want = call(a, b, sfa, sfb)
+    assert want.shape == (6, 16, 2) and want.dtype == getattr(torch, name.replace("fp4_e2m1", "float4_e2m1fn_x2"))
+    torch._dynamo.reset()
+    compiled = torch.compile(call, backend="eager", fullgraph=True)
+    for again in (call, call, compiled):
+        got = again(a, b, sfa, sfb)
+        assert torch.equal(got.view(torch.uint8), want.view(torch.uint8)) and got.stride() == want.stride()
+
+
 def test_compiled_functions_call_classes():
     """The compiler breaks its graph there, and had called `execute` without its object."""
     _, _, a, b = operands()
@@ -852,7 +870,7 @@ def wrong_calls():
         ("op.dtype", swiglu, (a, b), {"c_dtype": e4m3}),
         ("op.extent", srelu, (a, b, None, None, prob[:4]), {}),
         ("op.dtype", srelu, (a, b, None, None, prob.to(half)), {}),
-        ("op.not_yet", srelu, (a, b), {"d_dtype": e4m3}),
+        ("op.dtype", srelu, (a, b), {"d_dtype": e4m3}),
         ("op.extent", dsrelu, (a, b, dy[:4].clone()), {}),
         ("op.missing", rope, (x.to(e4m3), w.to(e4m3), turns, turns), {}),
         ("op.extent", rope, (x, w[:191], turns, turns), {}),

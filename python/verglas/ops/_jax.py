@@ -183,6 +183,14 @@ def _in_pairs(operand: str, array: Any) -> Any:
     return jax.lax.bitcast_convert_type(jnp.moveaxis(jnp.asarray(array).reshape(m, k // 2, 2, batch), 2, -1), jnp.uint8)
 
 
+def _result(spec: TensorSpec) -> tuple[tuple[int, ...], Any]:
+    """Shape and type of an output: of fp4 (M, N, L) bytes of two along N."""
+    shape = tuple(spec.shape)
+    if spec.data_type.name == "FP4_E2M1":
+        shape = (shape[0], shape[1] // 2, *shape[2:])
+    return shape, numpy_dtype(spec.data_type)
+
+
 def call(name: str, tensors: dict[str, Any], options: dict[str, Any], alpha: Any = 1.0) -> dict[str, Any]:
     """The outputs by place. Everything that can be wrong is raised while tracing."""
     operation, places = named(name)
@@ -211,7 +219,7 @@ def call(name: str, tensors: dict[str, Any], options: dict[str, Any], alpha: Any
         inputs,
         outputs,
         ranks=tuple(given[i].ndim for i in inputs),
-        shapes=tuple((tuple(specs[i].shape), numpy_dtype(specs[i].data_type)) for i in outputs),
+        shapes=tuple(_result(specs[i]) for i in outputs),
         sf_vec_size=options.get("sf_vec_size", 0),
         alpha=1.0 if takes_alpha else float(alpha),
         w_out_in=options.get("w_out_in", True),

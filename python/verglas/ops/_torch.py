@@ -107,7 +107,7 @@ def _check(name: str, tensors: dict[str, Tensor | None], options: dict[str, Any]
 
 def _like(a: Tensor, b: Tensor, dtype: torch.dtype, major: str, halves: int = 1) -> Tensor:
     """An output's layout: what `Operation.outputs` says, for sizes that may be symbols."""
-    in_pairs = 2 if dtype in (torch.uint8, getattr(torch, "float4_e2m1fn_x2", None)) else 1
+    in_pairs = 2 if dtype in (torch.uint8, _FP4) else 1
     m, n, batch = a.shape[0], b.shape[0] // halves // in_pairs, a.shape[2]
     stride = (n, 1, m * n) if major == "n" else (1, m, m * n)
     return a.new_empty(0, dtype=dtype).new_empty_strided((m, n, batch), stride)
@@ -459,7 +459,10 @@ def _names_of(kind: data_type) -> tuple[Any, ...]:
 # Types by what they are called, for torch's compiler, which cannot look into the library.
 _NAMED = {
     name: torch_dtype(kind)
-    for kind in (data_type.FLOAT, data_type.HALF, data_type.BFLOAT16, data_type.FP8_E4M3, data_type.FP8_E5M2)
+    for kind in (
+        *(data_type.FLOAT, data_type.HALF, data_type.BFLOAT16, data_type.FP8_E4M3, data_type.FP8_E5M2, data_type.UINT8),
+        *((data_type.FP4_E2M1,) if _FP4 is not None else ()),
+    )
     for name in _names_of(kind)
 }
 
