@@ -125,6 +125,9 @@ int quantised_columns(const KernelConfig& c) noexcept {
   if (c.held ? runs : c.producers > 1 || (c.schedule == Schedule::pingpong && c.reductions > 0)) return 32;
   return runs || c.scaled || copies(c) || (c.has_d && c.column_quantisers > 0) ? 64 : 128;
 }
+int units_at_once(const KernelConfig& c) noexcept {
+  return c.loads_tile && c.column_reductions == 0 && c.quantisers == 0 && c.run_bytes == 0 ? 4 : 1;
+}
 int scratch_bytes(const KernelConfig& c) noexcept {
   return 4 *
          ((c.column_reductions * 4 + c.vectors) * c.block_n + 8 * c.reductions + 34 * quantised_columns(c) * c.column_quantisers);

@@ -109,6 +109,7 @@ int results_of(const KernelConfig& c) noexcept;       ///< registers in which a 
 int accumulators_of(const KernelConfig& c) noexcept;  ///< these and the sums that are promoted
 int stage_bytes(const KernelConfig& c) noexcept;
 int quantised_columns(const KernelConfig& c) noexcept;  ///< that quantisers take at once; 0 without one
+int units_at_once(const KernelConfig& c) noexcept;      ///< of a chunk, drained together; 1 but where an operand is copied
 int scratch_bytes(const KernelConfig& c) noexcept;      ///< shared memory of a consumer's reductions and vectors
 int decoding_bytes(const KernelConfig& c) noexcept;     ///< shared memory of one slot of what is decoded
 int landing_bytes(const KernelConfig& c) noexcept;      ///< shared memory for the sums of the other blocks of a cluster

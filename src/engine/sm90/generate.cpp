@@ -235,7 +235,9 @@ class Generator {
     const int slot = slot_in(plan_.aux, value.source);
     if (value.source == staged_.tile.role) {
       tile_slot_ = slot;
-      line(fmt::format("unstage<{}, Config::D_ALONG_M>(v{}, at.place);", type, v));
+      state_ += fmt::format("  TileUnit<{}, Config::D_ALONG_M> tile[4];\n", type);
+      fetch_ += "    tile[unit % 4].fetch(at);\n";
+      line(fmt::format("tile[at.unit % 4].read(v{});", v));
     } else if (value.varies[1] && value.varies[2]) {
       line(fmt::format("load_aux<{}>(v{}, a.aux[{}], p, at);", type, v, slot));
     } else if (value.varies[1]) {
@@ -275,10 +277,20 @@ class Generator {
     if (r.reduces[2] && !by_blocks) {
       state_ += fmt::format("  float rows{}[2];\n", j);
       begin_rows_ += fmt::format("    rows{0}[0] = rows{0}[1] = {1}::identity();\n", j, mode);
-      line(fmt::format("absorb_rows<{}>(rows{}, {}, p, at);", mode, j, value));
+      state_ += fmt::format("  float terms{}[4][8];\n", j);
+      loop(fmt::format("terms{}[at.unit % 4][i] = {}[i];", j, value));
+      absorb_ += fmt::format("    absorb_rows<{0}, COUNT>(rows{1}, terms{1}, p, at);\n", mode, j);
     }
     if (!r.reduces[1]) {
-      end_rows_ += fmt::format("    {}::store_rows({}, p, piece, block, rows{});\n", reducer, argument, j);
+      state_ += fmt::format("  float kept{}[Layout<Config>::M_BLOCKS][2];\n", j);
+      end_rows_ += fmt::format(
+          "    if constexpr (LATE)\n      kept{0}[block][0] = rows{0}[0], kept{0}[block][1] = rows{0}[1];\n    else\n      "
+          "{1}::store_rows({2}, p, piece, block, rows{0});\n",
+          j, reducer, argument);
+      ending_.rows += fmt::format(
+          "      _Pragma(\"unroll\") for (int i = 0; i < Layout<Config>::M_BLOCKS; ++i) {}::store_rows({}, p, piece, i, "
+          "kept{}[i]);\n",
+          reducer, argument, j);
     } else if (r.reduces[2]) {
       const std::string all = by_blocks ? fmt::format("quantiser{}.most", quantiser) : fmt::format("all{}", j);
       if (!by_blocks) {
@@ -329,12 +341,13 @@ class Generator {
   /// What follows the last unit of a piece, or of all pieces: partial results to memory, and the result by who came last. Before
   /// that the piece arrives.
   struct Ending {
-    std::string fold, columns, partials, arrive, tell, finish;
+    std::string rows, fold, columns, partials, arrive, tell, finish;
     std::string text() const {
       if (arrive.empty()) return {};
       // Warps that multiply out of step would read a matrix once each.
       const std::string sync = "    consumer_sync(piece.consumer);\n", stores = columns + by_one(partials);
-      return by_one(tell) + fold + sync + stores + (stores.empty() ? stores : sync) + finish;
+      return "    if constexpr (LATE) {\n" + rows + arrive + "    }\n" + by_one(tell) + fold + sync + stores +
+             (stores.empty() ? stores : sync) + finish;
     }
   };
 
@@ -349,7 +362,7 @@ class Generator {
     const auto with_words = [&words](const std::string& text) { return text.empty() ? text : words + text; };
     const std::string start = with_words(start_), end = with_words(keep_ + ending_.text()),
                       finish = with_words(last_.arrive + last_.text());
-    begin_ = with_words(ending_.arrive) + begin_;
+    if (!ending_.arrive.empty()) begin_ = words + "    if constexpr (!LATE) {\n" + ending_.arrive + "    }\n" + begin_;
     if (!plan_.maps.empty())
       copies =
           "  VG_DEVICE const TensorMap* map(int which, int width) const {\n"
@@ -365,7 +378,10 @@ class Generator {
       copies += fmt::format(
           "  VG_DEVICE void store_runs(bool leader, uint32 slot, int batch, int row, int pair) const {{\n{}  }}\n", store_runs_);
     plan_.text.body = fmt::format(
-        "struct Epilogue {{\n  static constexpr int WORDS = 4 * (Config::COLUMN_REDUCTIONS * 4 * Config::BLOCK_N + 8 * "
+        "struct Epilogue {{\n"
+        "  // Behind ping-pong nothing goes to memory before the last of the copy engine's fences, which would wait for it.\n"
+        "  static constexpr bool LATE = Config::PINGPONG && Config::LOADS_TILE;\n"
+        "  static constexpr int WORDS = 4 * (Config::COLUMN_REDUCTIONS * 4 * Config::BLOCK_N + 8 * "
         "Config::REDUCTIONS);\n"
         "  // Of one reduction of columns behind a plain drain: all of two row blocks are folded at once, or where registers are "
         "few\n"
@@ -385,6 +401,8 @@ class Generator {
         "  VG_DEVICE void begin(const TilePiece& t) {{\n    piece = t;\n{}  }}\n"
         "  VG_DEVICE void begin_rows() {{\n{}  }}\n"
         "{}  VG_DEVICE void {} {{\n{}  }}\n"
+        "  VG_DEVICE void fetch(const Place& at, int unit) {{\n{}  }}\n"
+        "  template <int COUNT>\n  VG_DEVICE void absorb(const Position& at) {{\n{}  }}\n"
         "  VG_DEVICE void end_units(const Position& at) {{\n{}  }}\n"
         "  VG_DEVICE void begin_chunk() {{\n{}  }}\n"
         "  VG_DEVICE void pass(int block, int unit) {{\n{}  }}\n"
@@ -397,7 +415,7 @@ class Generator {
         state_, load_ahead_, begin_, begin_rows_, has_rope(c_) ? "  template <class Next>\n" : "",
         has_rope(c_) ? "chunk(const Rope::Words& words, int batch, int row, int col, const Next& fetch_next) const"
                      : fmt::format("unit(float (&r)[{}][8], const Position& at)", c_.gemms.size()),
-        body_, end_units_, begin_chunk_, pass_, end_chunk_, end_rows_, end, start, finish, clear_, copies);
+        body_, fetch_, absorb_, end_units_, begin_chunk_, pass_, end_chunk_, end_rows_, end, start, finish, clear_, copies);
   }
 
   void step(const chain::Step& s) {
@@ -429,8 +447,8 @@ class Generator {
   int tile_slot_ = 0;
   bool in_runs_ = false;
   int run_bytes_ = 0;  ///< of a slot, as far as outputs have their place in it
-  std::string state_, load_ahead_, store_further_, store_runs_, end_units_, begin_chunk_, pass_, end_chunk_, begin_, begin_rows_,
-      end_rows_, start_, keep_, clear_;
+  std::string state_, load_ahead_, store_further_, store_runs_, fetch_, absorb_, end_units_, begin_chunk_, pass_, end_chunk_,
+      begin_, begin_rows_, end_rows_, start_, keep_, clear_;
   Ending ending_, last_;
 };
 

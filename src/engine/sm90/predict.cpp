@@ -160,14 +160,17 @@ double predict_seconds(const KernelConfig& c, const std::array<std::int64_t, 4>&
   // Ping-pong: one consumer drains while the other multiplies, so a tile takes the longer of both; the last drain is seen.
   // Of what a chain adds a tenth is seen all the same, a fifth of what reduces no columns, and a third of what is copied beside
   // D, and where columns are folded by two units, for want of registers.
+  // Units that are drained together show a fifth where the drain is longer than the products.
   const bool reduces_rows = c.reductions > c.column_reductions, folds_late = c.column_reductions > 0 && results_of(c) > 128;
-  const double part = c.loads_tile || c.further_outputs > 0 ? 0.35
-                      : c.rotates                           ? 0.15
-                      : c.run_bytes > 0                     ? 0.0
-                      : c.quantisers > 0                    ? 0.4
-                      : folds_late                          ? 0.3
-                      : reduces_rows                        ? 0.2
-                                                            : 0.1;
+  const bool is_long = c.loads_tile && reduces_rows && results_of(c) > 128 && drain_cycles > tile_cycles;
+  const double part = is_long                                 ? 0.2
+                      : c.loads_tile || c.further_outputs > 0 ? 0.35
+                      : c.rotates                             ? 0.15
+                      : c.run_bytes > 0                       ? 0.0
+                      : c.quantisers > 0                      ? 0.4
+                      : folds_late                            ? 0.3
+                      : reduces_rows                          ? 0.2
+                                                              : 0.1;
   const double seen = part * drain * values / (64 * 16);
   const double cycles = pingpong ? waves * (std::max(tile_cycles, (tile_cycles + drain_cycles) / 2) + seen) + drain_cycles
                                  : waves * (tile_cycles + drain_cycles);

@@ -67,6 +67,7 @@ std::string constants_text(const KernelConfig& c) {
   add("bool", "LOADS_TILE", c.loads_tile);
   add("int", "FURTHER_OUTPUTS", c.further_outputs);
   add("int", "FURTHER_BUFFERS", c.further_buffers);
+  add("int", "UNITS_AT_ONCE", units_at_once(c));
   add("int", "RUN_BYTES", c.run_bytes);
   add("int", "RUN_SLOTS", c.run_slots);
   add("bool", "ROTATES", c.rotates);

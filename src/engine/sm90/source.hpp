@@ -16,8 +16,9 @@ struct EpilogueText {
       "struct Prologues {\n  NoPrologue a, b;\n  VG_DEVICE explicit Prologues(const EpilogueArguments&) {}\n};";
   /// `struct Epilogue` with a constructor from (const Parameters&, const EpilogueArguments&) and what Drain calls, by all
   /// threads of a warpgroup (epilogue.cuh): load_ahead(const TilePiece&) before the products; begin(const TilePiece&) behind
-  /// them, for each row block begin_rows(), for each of its chunks begin_chunk(), unit(float (&x)[GEMMS][8], const Position&) for
-  /// each unit of it that meets D, pass(int block, int unit) for others, end_chunk<UNITS>(int block, int first_unit);
+  /// them, for each row block begin_rows(), for each of its chunks begin_chunk(), fetch(const Place&, int unit) and then
+  /// unit(float (&x)[GEMMS][8], const Position&) for each unit of it that meets D, absorb<COUNT>(const Position&) behind COUNT of
+  /// them, pass(int block, int unit) for others, end_chunk<UNITS>(int block, int first_unit);
   /// end_rows(int block), then end(); start() before the first tile and finish() behind the last; and clear() where D has no
   /// element. With LOADS_TILE also map(int which, int width) and tile_batch(int), with FURTHER_OUTPUTS store_further(bool leader,
   /// chunk, width, batch, row, col); with RUN_BYTES, for runs.cuh, units of two products and store_runs(bool leader, slot, batch,
@@ -29,6 +30,9 @@ struct EpilogueText {
       "  VG_DEVICE void begin(const TilePiece&) {}\n"
       "  VG_DEVICE void begin_rows() {}\n"
       "  VG_DEVICE void unit(float (&)[1][8], const Position&) {}\n"
+      "  VG_DEVICE void fetch(const Place&, int) {}\n"
+      "  template <int COUNT>\n"
+      "  VG_DEVICE void absorb(const Position&) {}\n"
       "  VG_DEVICE void begin_chunk() {}\n"
       "  VG_DEVICE void pass(int, int) {}\n"
       "  template <int UNITS>\n"

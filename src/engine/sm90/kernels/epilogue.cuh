@@ -94,7 +94,8 @@ class Drain {
             if (LOADS_LATE && free >= 0 && free + RING < CHUNKS)
               load(epilogue, piece, free + RING, wrapped(next_ + RING - 1 - BUSY));
           }
-          consumer_sync(consumer_);
+          // Where a chunk of the operand has arrived nobody stores from.
+          if (!C::LOADS_TILE || FURTHER > 0 || chunk == 0) consumer_sync(consumer_);
           wait_for_loaded(next_);
         }
         const uint32 further = buffers_ + (RING + further_) * L::CHUNK_BYTES;
@@ -258,23 +259,58 @@ class Drain {
     // each chunk, before it sees which that is.
 #pragma unroll
     for (int start = 0; start < width / Output::BYTES; start += 16 * STEP) {
-#pragma unroll
-      for (int in_chunk = start; in_chunk < least(start + 16 * STEP, width / Output::BYTES); in_chunk += 16) {
+      const auto drain_units = [&](int in_chunk, auto count) {
+        constexpr int COUNT = count;
         const int u = (first + in_chunk) / 16;
-        // Units beyond D need no work; and a branch around each keeps ptxas from hoisting one into another, which spills.
+        // Units beyond D need no work; and a branch around each keeps ptxas from hoisting one into another, which spills. A few
+        // at once wait less for shared memory and for each other's results.
         if (C::QUANTISED_COLUMNS == 0 && piece.col + 16 * u >= p_.n) {
-          epilogue.pass(block, u);
-          continue;
-        }
-        float x[C::GEMMS][8];
 #pragma unroll
-        for (int i = 0; i < 8 * C::GEMMS; ++i) {
-          x[i / 8][i % 8] = as_lane(acc[i / 8][block][8 * u + i % 8]);
-          asm volatile("" : "+f"(x[i / 8][i % 8]));  // nothing of a unit is computed ahead of it
+          for (int i = 0; i < COUNT; ++i) epilogue.pass(block, u + i);
+          return;
         }
-        const Place place{chunk, width, in_chunk};
-        epilogue.unit(x, {piece.batch, row, col + 16 * u, block, u, place, {further, width, in_chunk}, end_of(piece), down});
-        if constexpr (C::HAS_D) stage<Output, C::D_ALONG_M>(place, x[0]);
+        float x[COUNT][C::GEMMS][8];
+#pragma unroll
+        for (int k = 0; k < COUNT; ++k) epilogue.fetch({chunk, width, in_chunk + 16 * k}, u + k);
+#pragma unroll
+        for (int k = 0; k < COUNT; ++k) {
+#pragma unroll
+          for (int i = 0; i < 8 * C::GEMMS; ++i) {
+            x[k][i / 8][i % 8] = as_lane(acc[i / 8][block][8 * (u + k) + i % 8]);
+            asm volatile("" : "+f"(x[k][i / 8][i % 8]));  // nothing of a unit is computed ahead of it
+          }
+        }
+        const auto position = [&](int k) -> Position {
+          return {piece.batch,
+                  row,
+                  col + 16 * (u + k),
+                  block,
+                  u + k,
+                  {chunk, width, in_chunk + 16 * k},
+                  {further, width, in_chunk + 16 * k},
+                  end_of(piece),
+                  down};
+        };
+#pragma unroll
+        for (int k = 0; k < COUNT; ++k) {
+          epilogue.unit(x[k], position(k));
+          if constexpr (COUNT == 1) epilogue.template absorb<1>(position(0));
+          if constexpr (C::HAS_D) stage<Output, C::D_ALONG_M>(position(k).place, x[k][0]);
+        }
+        if constexpr (COUNT > 1) epilogue.template absorb<COUNT>(position(0));
+      };
+      const int last = least(start + 16 * STEP, width / Output::BYTES);
+      constexpr int AT_ONCE_HERE = least(C::UNITS_AT_ONCE, STEP);
+      // Registers are fewest behind the products of a large tile.
+      const bool is_first = L::M_BLOCKS * C::BLOCK_N > 256 && block == 0 && c == 0;
+#pragma unroll
+      for (int in_chunk = start; in_chunk < last; in_chunk += 16 * AT_ONCE_HERE) {
+        if (!is_first && in_chunk + 16 * AT_ONCE_HERE <= last) {
+          drain_units(in_chunk, Constant<AT_ONCE_HERE>());
+        } else {
+#pragma unroll
+          for (int i = in_chunk; i < least(in_chunk + 16 * AT_ONCE_HERE, last); i += 16) drain_units(i, Constant<1>());
+        }
       }
       if constexpr (C::QUANTISED_COLUMNS > 0) {
         const int last = (first + least(start + 16 * STEP, width / Output::BYTES)) / 16 - 1;

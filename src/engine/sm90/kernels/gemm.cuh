@@ -109,7 +109,7 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
     typename Wgmma::Accumulator acc[C::GEMMS][L::M_BLOCKS][C::BLOCK_N / 2];
     // The first products do not read them, but the compiler would keep those of the tile before over a drain that needs registers
     // for something else.
-    if constexpr (C::ROTATES) {
+    if constexpr (C::ROTATES || (C::UNITS_AT_ONCE > 1 && L::M_BLOCKS * C::BLOCK_N > 256)) {
 #pragma unroll
       for (auto& product : acc) {
 #pragma unroll

@@ -3,6 +3,11 @@
 
 namespace vg {
 
+template <int N>
+struct Constant {
+  VG_DEVICE constexpr operator int() const { return N; }
+};
+
 /// Of a row that is neither read nor written: beyond every end.
 constexpr int NO_PLACE = 0x40000000;
 

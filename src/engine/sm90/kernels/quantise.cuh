@@ -29,10 +29,6 @@ VG_DEVICE void store_scales(char* row, int64 stride, const uint32 (&stored)[EACH
   }
 }
 
-template <int N>
-struct Constant {
-  VG_DEVICE constexpr operator int() const { return N; }
-};
 /// work(count) where `unit` of UNITS is the last of `count` that come at once: of GROUP, or of four or two of the rest.
 template <int UNITS, int GROUP, class Work>
 VG_DEVICE void end_of_group(int unit, const Work& work) {

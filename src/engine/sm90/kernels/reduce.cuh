@@ -92,18 +92,22 @@ VG_DEVICE float element_below(float v, int at, int end) {
   return masked<Mode>(Mode::element(v), at, end);
 }
 
-/// Over n, or over both: two running rows a thread. Columns beyond the last of D hold the identity.
-template <class Mode>
-VG_DEVICE void absorb_rows(float (&rows)[2], const float (&v)[8], const Parameters& p, const Position& at) {
-  float x[8];
+/// Over n, or over both: two running rows a thread, of COUNT units from that at `at` on. Columns beyond the last of D hold the
+/// identity.
+template <class Mode, int COUNT>
+VG_DEVICE void absorb_rows(float (&rows)[2], const float (&v)[4][8], const Parameters& p, const Position& at) {
+  float x[COUNT][8];
 #pragma unroll
-  for (int i = 0; i < 8; ++i) x[i] = Mode::element(v[i]);
-  if (at.col + 10 > p.n) {
+  for (int i = 0; i < 8 * COUNT; ++i) x[i / 8][i % 8] = Mode::element(v[(at.unit + i / 8) % 4][i % 8]);
+  if (at.col + 16 * COUNT - 6 > p.n) {
 #pragma unroll
-    for (int i = 0; i < 8; ++i) x[i] = masked<Mode>(x[i], at.col + 8 * (i / 4) + i % 2, p.n);
+    for (int i = 0; i < 8 * COUNT; ++i) x[i / 8][i % 8] = masked<Mode>(x[i / 8][i % 8], at.col + 8 * (i / 4) + i % 2, p.n);
   }
-  rows[0] = Mode::join(rows[0], Mode::join(Mode::join(x[0], x[1]), Mode::join(x[4], x[5])));
-  rows[1] = Mode::join(rows[1], Mode::join(Mode::join(x[2], x[3]), Mode::join(x[6], x[7])));
+#pragma unroll
+  for (const auto& u : x) {
+    rows[0] = Mode::join(rows[0], Mode::join(Mode::join(u[0], u[1]), Mode::join(u[4], u[5])));
+    rows[1] = Mode::join(rows[1], Mode::join(Mode::join(u[2], u[3]), Mode::join(u[6], u[7])));
+  }
 }
 /// Over both: what a thread has of a row block joins the one running value, of rows that lie in D.
 template <class C, class Mode>

@@ -90,8 +90,10 @@ class RunDrain {
         asm volatile("" : "+f"(x[i / 8][i % 8]));  // nothing of a unit is computed ahead of it
       }
       const Place place{slot, 0, 16 * u};
-      epilogue.unit(x,
-                    {batch, row + 16 * warp + lane / 4, 32 * pair + 16 * u + lane % 4 * 2, block, 2 * j + u, place, place, p_.m});
+      const Position at{batch, row + 16 * warp + lane / 4, 32 * pair + 16 * u + lane % 4 * 2, block, 2 * j + u, place, place,
+                        p_.m};
+      epilogue.unit(x, at);
+      epilogue.template absorb<1>(at);
     }
     if constexpr (C::QUANTISED_COLUMNS > 0)
       epilogue.end_units({batch, row + 16 * warp + lane / 4, 32 * pair + 16 + lane % 4 * 2, block, 2 * j + 1, {}, {}, p_.m});

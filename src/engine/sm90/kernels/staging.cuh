@@ -60,22 +60,24 @@ VG_DEVICE void stage(const Place& at, const float (&x)[8]) {
   }
 }
 
-/// A unit of an operand that lies where D will, or in a chunk of its own.
+/// A unit of an operand that lies where D will, in two steps: it is asked for before it is needed.
 template <class T, bool ALONG_M>
-VG_DEVICE void unstage(float (&x)[8], const Place& at) {
-  if constexpr (T::BYTES == 2) {
-    uint32 pairs[4];
-    load_matrices<ALONG_M>(matrix_address<T, ALONG_M>(at), pairs);
+struct TileUnit {
+  uint32 words[T::BYTES == 2 ? 4 : 8];
+  VG_DEVICE void fetch(const Place& at) {
+    if constexpr (T::BYTES == 2) {
+      load_matrices<ALONG_M>(matrix_address<T, ALONG_M>(at), words);
+    } else {
 #pragma unroll
-    for (int i = 0; i < 8; ++i) x[i] = T::value(i % 2 ? pairs[i / 2] >> 16 : pairs[i / 2] & 0xffffu);
-  } else if constexpr (ALONG_M) {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) x[i] = T::value(__float_as_uint(load_float(value_address<T, true>(at, i))));
-  } else {
-#pragma unroll
-    for (int i = 0; i < 8; i += 2) load_pair(value_address<T, false>(at, i), x[i], x[i + 1]);
+      for (int i = 0; i < 8; ++i) words[i] = __float_as_uint(load_float(value_address<T, ALONG_M>(at, i)));
+    }
   }
-}
+  VG_DEVICE void read(float (&x)[8]) const {
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+      x[i] = T::value(T::BYTES == 4 ? words[i % (sizeof(words) / 4)] : i % 2 ? words[i / 2] >> 16 : words[i / 2] & 0xffffu);
+  }
+};
 
 /// Where the elements of an output lie in memory. Strides in elements.
 struct Target {
