@@ -307,23 +307,18 @@ class Generator {
       ending.partials += fmt::format("      {}::store_folded({}, p, piece, {});\n", reducer, argument, words);
     } else {
       const std::string rows = fmt::format("piece.scratch + {} * 16 * Config::BLOCK_N", columns_++);
-      state_ += fmt::format("  float columns{}[4 * FOLDED];\n", j);
-      begin_chunk_ += fmt::format("    if constexpr (!BEHIND)\n      for (float& x : columns{}) x = {}::identity();\n", j, mode);
+      state_ += fmt::format("  float columns{}[4 * Fold::UNITS];\n", j);
+      begin_chunk_ +=
+          fmt::format("    if constexpr (!Fold::BEHIND)\n      for (float& x : columns{}) x = {}::identity();\n", j, mode);
       const std::string fold = fmt::format("fold_columns<{}, Config::BLOCK_N, {{}}>({}, columns{}, {{}});", mode, rows, j);
-      const auto behind = [&](std::string_view block, std::string_view unit) {
-        return fmt::format(
-            "if constexpr (BEHIND) fold_behind<{}, Config::BLOCK_N, WHOLE>({}, columns{}, {}, {}, Layout<Config>::M_BLOCKS);",
-            mode, rows, j, block, unit);
-      };
-      line(
-          fmt::format("absorb_columns<{}, WHOLE>(columns{}, {}, at, 4 * (BEHIND ? at.unit % FOLDED : FOLDED == 1 ? 0 : "
-                      "at.place.col / 16));",
-                      mode, j, value));
-      line("if constexpr (FOLDED == 1) " + fmt::format(fmt::runtime(fold), 1, "at.block, at.unit"));
-      line(behind("at.block", "at.unit"));
-      pass_ += fmt::format("    if constexpr (BEHIND) pass_columns<{}, WHOLE>(columns{}, block, unit);\n    {}\n", mode, j,
-                           behind("block", "unit"));
-      end_chunk_ += "    if constexpr (FOLDED > 1 && !BEHIND) " + fmt::format(fmt::runtime(fold), "UNITS", "block, unit") + "\n";
+      line(fmt::format("absorb_columns<{}, Fold::WHOLE>(columns{}, {}, at, Fold::first_of(at.unit, at.place.col));", mode, j,
+                       value));
+      line("if constexpr (Fold::SINGLE) " + fmt::format(fmt::runtime(fold), 1, "at.block, at.unit"));
+      pass_ += fmt::format("    if constexpr (Fold::BEHIND) pass_columns<{}, Fold::WHOLE>(columns{}, block, unit);\n", mode, j);
+      end_units_ += fmt::format("    if constexpr (Fold::BEHIND) Fold::fold_behind<{}>({}, columns{}, at.block, at.unit);\n",
+                                mode, rows, j);
+      end_chunk_ +=
+          "    if constexpr (!Fold::SINGLE && !Fold::BEHIND) " + fmt::format(fmt::runtime(fold), "UNITS", "block, unit") + "\n";
       ending_.columns += fmt::format("    {}::store_columns({}, p, piece, {});\n", reducer, argument, rows);
     }
     state_ += fmt::format("  uint32 before{};\n", j);
@@ -383,17 +378,8 @@ class Generator {
         "  static constexpr bool LATE = Config::PINGPONG && Config::LOADS_TILE;\n"
         "  static constexpr int WORDS = 4 * (Config::COLUMN_REDUCTIONS * 4 * Config::BLOCK_N + 8 * "
         "Config::REDUCTIONS);\n"
-        "  // Of one reduction of columns behind a plain drain: all of two row blocks are folded at once, or where registers are "
-        "few\n"
-        "  // two units, so that lanes wait less for each other.\n"
-        "  static constexpr bool PLAIN = Config::RUN_BYTES == 0 && Config::QUANTISED_COLUMNS == 0 && Config::GEMMS == 1 && "
-        "Config::COLUMN_REDUCTIONS == 1;\n"
-        "  static constexpr bool WHOLE = PLAIN && Layout<Config>::M_BLOCKS == 2 && Config::BLOCK_N <= 128;\n"
-        "  static constexpr bool BEHIND = WHOLE || (PLAIN && Layout<Config>::M_BLOCKS * Config::BLOCK_N > 256);\n"
-        "  static constexpr int FOLDED = WHOLE ? Config::BLOCK_N / 16 : BEHIND ? 2 : Config::GEMMS * Layout<Config>::M_BLOCKS * "
-        "Config::BLOCK_N > 256 "
-        "? 1 : 8 / "
-        "Config::Output::BYTES;\n  const Parameters& p;\n  const EpilogueArguments& a;\n  "
+        "  using Fold = Folds<Config>;\n  static constexpr int STEP = Fold::STEP;\n  const Parameters& p;\n  const "
+        "EpilogueArguments& a;\n  "
         "TilePiece piece;\n{}"
         "  VG_DEVICE Epilogue(const Parameters& parameters, const EpilogueArguments& arguments) : p(parameters), a(arguments) "
         "{{}}\n"

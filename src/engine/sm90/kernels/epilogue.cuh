@@ -223,8 +223,8 @@ class Drain {
                                       ? 1
                                       : AT_ONCE* Output::BYTES / 128;
 
-  /// Units of a chunk behind which quantisers may have what they take at once.
-  static constexpr int STEP = least(C::QUANTISED_COLUMNS == 0 ? 128 : C::QUANTISED_COLUMNS, 128 / Output::BYTES) / 16;
+  /// Units of a chunk behind which quantisers and reductions of columns may have what they take at once.
+  static constexpr int STEP = least(Epilogue::STEP == 0 ? 8 : Epilogue::STEP, 8 / Output::BYTES);
 
   template <class Accumulator>
   VG_DEVICE void fill(uint32 chunk, uint32 further, Accumulator (&acc)[C::GEMMS][L::M_BLOCKS][C::BLOCK_N / 2], Epilogue& epilogue,
@@ -312,7 +312,7 @@ class Drain {
           for (int i = in_chunk; i < least(in_chunk + 16 * AT_ONCE_HERE, last); i += 16) drain_units(i, Constant<1>());
         }
       }
-      if constexpr (C::QUANTISED_COLUMNS > 0) {
+      if constexpr (Epilogue::STEP > 0) {
         const int last = (first + least(start + 16 * STEP, width / Output::BYTES)) / 16 - 1;
         // The column is formed anew: kept over the units, it spills beside producers that decode.
         epilogue.end_units({piece.batch, row, piece.col + lane % 4 * 2 + 16 * last, block, last, {}, {}, end_of(piece), down});

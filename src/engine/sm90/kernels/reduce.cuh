@@ -178,16 +178,35 @@ VG_DEVICE void fold_some_columns(uint32 scratch, const float (&columns)[ALL], in
   fold_columns<Mode, BLOCK_N, UNITS, FIRST>(scratch, columns, block, unit + FIRST);
   if constexpr (LEFT > UNITS) fold_some_columns<Mode, BLOCK_N, LEFT - UNITS, FIRST + UNITS>(scratch, columns, block, unit);
 }
-/// Behind unit number `unit`, drained or not, where it is the last of COUNT, or of the tile; with WHOLE of its last row block.
-template <class Mode, int BLOCK_N, bool WHOLE, int COUNT>
-VG_DEVICE void fold_behind(uint32 scratch, const float (&columns)[COUNT], int block, int unit, int blocks) {
-  constexpr int UNITS = COUNT / 4, REST = BLOCK_N / 16 % UNITS;
-  if (WHOLE && block != blocks - 1) return;
-  if (unit % UNITS == UNITS - 1)
-    fold_some_columns<Mode, BLOCK_N, UNITS>(scratch, columns, WHOLE ? 0 : block, unit / UNITS * UNITS);
-  else if (REST != 0 && unit == BLOCK_N / 16 - 1)
-    fold_some_columns<Mode, BLOCK_N, REST == 0 ? 1 : REST>(scratch, columns, WHOLE ? 0 : block, unit / UNITS * UNITS);
-}
+
+/// How many units of a flavor's column reductions are folded at once.
+template <class C>
+struct Folds {
+  static constexpr int M_BLOCKS = Layout<C>::M_BLOCKS;
+  // Of one reduction of columns behind a plain drain: all of two row blocks, or where registers are few two units, so that lanes
+  // wait less for each other.
+  static constexpr bool PLAIN = C::RUN_BYTES == 0 && C::QUANTISED_COLUMNS == 0 && C::GEMMS == 1 && C::COLUMN_REDUCTIONS == 1;
+  static constexpr bool WHOLE = PLAIN && M_BLOCKS == 2 && C::BLOCK_N <= 128;
+  static constexpr bool BEHIND = WHOLE || (PLAIN && M_BLOCKS * C::BLOCK_N > 256);
+  // Others by themselves, or those of a chunk.
+  static constexpr bool SINGLE = !BEHIND && C::GEMMS * M_BLOCKS * C::BLOCK_N > 256;
+  static constexpr int UNITS = WHOLE ? C::BLOCK_N / 16 : BEHIND ? 2 : SINGLE ? 1 : 8 / C::Output::BYTES;
+  /// Units behind which a drain calls end_units.
+  static constexpr int STEP = C::QUANTISED_COLUMNS > 0 ? C::QUANTISED_COLUMNS / 16 : BEHIND ? UNITS : 0;
+
+  /// Where unit number `unit` has its place among those that are folded with it; `col` is its first in the chunk.
+  VG_DEVICE static int first_of(int unit, int col) { return 4 * (BEHIND ? unit % UNITS : SINGLE ? 0 : col / 16); }
+  /// Behind unit number `unit`, drained or not, where it is the last of UNITS, or of the tile; with WHOLE of its last row block.
+  template <class Mode>
+  VG_DEVICE static void fold_behind(uint32 scratch, const float (&columns)[4 * UNITS], int block, int unit) {
+    constexpr int REST = C::BLOCK_N / 16 % UNITS;
+    if (WHOLE && block != M_BLOCKS - 1) return;
+    if (unit % UNITS == UNITS - 1)
+      fold_some_columns<Mode, C::BLOCK_N, UNITS>(scratch, columns, WHOLE ? 0 : block, unit / UNITS * UNITS);
+    else if (REST != 0 && unit == C::BLOCK_N / 16 - 1)
+      fold_some_columns<Mode, C::BLOCK_N, REST == 0 ? 1 : REST>(scratch, columns, WHOLE ? 0 : block, unit / UNITS * UNITS);
+  }
+};
 
 /// What GroupTable holds, by the scratch memory of a consumer.
 template <class C>
