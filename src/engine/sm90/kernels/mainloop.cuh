@@ -178,6 +178,9 @@ VG_DEVICE void multiply_tile(typename Wgmma::Accumulator (&acc)[C::GEMMS][Layout
   const bool arriving = threadIdx.x % 32 == 0;
   const int whole = L::CUTS_STEPS && last_steps < 4 && k_blocks != 0 ? k_blocks - 1 : k_blocks;
   int previous = 0;
+  // ptxas takes long for each product that names many sums. Where they are few, a second k-block a turn saves short products 1%.
+  constexpr int K_BLOCKS_A_TURN = C::GEMMS * L::M_BLOCKS * C::BLOCK_N > 128 ? 1 : 2;
+#pragma unroll K_BLOCKS_A_TURN
   for (int k_block = 0; k_block < whole; ++k_block) {
     barrier_wait(L::full(smem, ring.stage), ring.phase);  // acquires what the copy engine wrote
     const uint32 stage = smem + ring.stage * L::STAGE_BYTES;
