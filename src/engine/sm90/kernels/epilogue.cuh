@@ -171,23 +171,15 @@ class Drain {
 #pragma unroll
     for (int c = 0; c < RING; ++c) {
       if (first + c >= last) break;
+      const auto from = [&](int i) { return buffer(c) + swizzled(L::LINE, line + 4 * i, lane % 8 * 16); };
       Piece<16> value[4];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) load_shared(buffer(c) + swizzled(L::LINE, line + 4 * i, lane % 8 * 16), value[i]);
+      for (int i = 0; i < 4; ++i) load_shared(from(i), value[i]);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const int at = (first + c) * IN_CHUNK;
-        if (row + 4 * i >= piece.end || col + at >= p_.n) continue;
-        Element* element = to + 4 * i * p_.d_view.outer_stride + at;
-        if (col + at + ELEMENTS <= p_.n) {
-          *reinterpret_cast<Piece<16>*>(element) = value[i];
-        } else {
-          const auto parts = __builtin_bit_cast(Parts<16, Output::BYTES>, value[i]);
-#pragma unroll
-          for (int e = 0; e < ELEMENTS; ++e) {
-            if (col + at + e < p_.n) element[e] = parts.e[e];
-          }
-        }
+        const int at = (first + c) * IN_CHUNK, left = p_.n - col - at;
+        if (row + 4 * i < piece.end && left > 0)
+          store_piece<Output>(to + 4 * i * p_.d_view.outer_stride + at, value[i], from(i), left);
       }
     }
     __syncwarp();  // before these lines are written anew

@@ -85,6 +85,17 @@ struct Target {
   int64 batch_stride, row_stride, col_stride;
 };
 
+/// A piece of a staged line, from shared address `from`, to memory: the first `left` elements have a place there.
+template <class T, int PIECE>
+VG_DEVICE void store_piece(Piece<T::BYTES>* to, const Piece<PIECE>& value, uint32 from, int left) {
+  if (left >= PIECE / T::BYTES) {
+    *reinterpret_cast<Piece<PIECE>*>(to) = value;
+    return;
+  }
+#pragma unroll 1
+  for (int e = 0; e < left; ++e) load_shared(from + static_cast<uint32>(e * T::BYTES), to[e]);
+}
+
 /// A staged chunk along N to global memory by the 128 threads of a warpgroup, where no map describes D. PIECE: bytes a store;
 /// base, pitch and batch stride are multiples of it. Pieces of one element take any inner stride. `places`: shared memory that
 /// says where each line goes, or 0.
@@ -101,20 +112,10 @@ VG_DEVICE void store_by_threads(uint32 chunk, int width, const Target& to, int b
     if (places == 0 && row + line >= m) break;
     const int place = places == 0 ? row + line : static_cast<int>(__float_as_uint(load_float(places + 4 * line)));
     if (place >= m || inner >= n) continue;
+    const uint32 from = chunk + swizzled(width, line, piece * PIECE);
     Piece<PIECE> value;
-    load_shared(chunk + swizzled(width, line, piece * PIECE), value);
-    Element* element = base + place * to.row_stride + inner * to.col_stride;
-    if constexpr (ELEMENTS == 1) {
-      *element = value;
-    } else if (inner + ELEMENTS <= n) {
-      *reinterpret_cast<Piece<PIECE>*>(element) = value;
-    } else {
-      const auto parts = __builtin_bit_cast(Parts<PIECE, T::BYTES>, value);
-#pragma unroll
-      for (int e = 0; e < ELEMENTS; ++e) {
-        if (inner + e < n) element[e] = parts.e[e];
-      }
-    }
+    load_shared(from, value);
+    store_piece<T>(base + place * to.row_stride + inner * to.col_stride, value, from, n - inner);
   }
 }
 

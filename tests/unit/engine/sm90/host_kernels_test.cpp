@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstring>
+#include <memory>
 #include <random>
 #include <type_traits>
 #include <vector>
@@ -39,6 +40,11 @@ class Drawn {
   }
   int64 offset(int batch, int row, int col) const {
     return (batch * aux.batch_stride + row * aux.row_stride + col * aux.col_stride) * T::BYTES;
+  }
+  /// Do rows take pieces of so many bytes?
+  bool takes(int piece) const {
+    const int64 strides = (aux.row_stride | aux.batch_stride) * T::BYTES;
+    return aux.col_stride == 1 && (static_cast<int64>(reinterpret_cast<std::uintptr_t>(aux.address)) | strides) % piece == 0;
   }
   char* at(int batch, int row, int col) const { return const_cast<char*>(first_byte) + offset(batch, row, col); }
   uint32 bits(int batch, int row, int col) const {
@@ -151,7 +157,9 @@ int wrong_stores() {
 /// A chunk that holds rows and columns from (row, col) on, moved by threads: whole, or only what no map reaches.
 template <class T, bool ALONG_M, int PIECE>
 int wrong_chunks(int width) {
-  const Drawn<T, true, true> d;
+  auto drawn = std::make_unique<Drawn<T, true, true>>();
+  while (PIECE > T::BYTES && !drawn->takes(PIECE)) drawn = std::make_unique<Drawn<T, true, true>>();
+  const Drawn<T, true, true>& d = *drawn;
   const int row = d.m > 64 ? between(0, 1) * 64 : 0, col = between(0, (d.n - 1) / 16) * 16, piece = 16 / T::BYTES;
   const bool tail = PIECE == 0;
   const auto value = [&](int r, int c) { return static_cast<uint32>(r * 193 + c * 7 + 1) & 0xffffU; };
@@ -194,6 +202,8 @@ TEST(HostKernels, StagedChunksGoWhereTheyBelongAndTailsAlone) {
       EXPECT_EQ((wrong_chunks<F32, true, 0>(width)), 0);
       EXPECT_EQ((wrong_chunks<F16, false, 2>(width)), 0);
       EXPECT_EQ((wrong_chunks<F32, false, 4>(width)), 0);
+      EXPECT_EQ((wrong_chunks<F16, false, 8>(width)), 0);
+      EXPECT_EQ((wrong_chunks<F32, false, 16>(width)), 0);
     }
 }
 
