@@ -436,14 +436,9 @@ VG_DEVICE void store_l2(uint32* to, uint32 x) {
 VG_DEVICE void store_l2_of_4(uint32* to, uint32 x) {
   asm volatile("st.relaxed.gpu.global.v4.u32 [%0], {%1, %1, %1, %1};" ::"l"(to), "r"(x) : "memory");
 }
-/// The value before; counts up to `last` and then wraps to zero.
-VG_DEVICE uint32 count_up(uint32* counter, uint32 last) {
-  uint32 before;
-  asm volatile("atom.relaxed.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(last) : "memory");
-  return before;
-}
-/// The same by whom `in` is true for, without a branch; others have no value.
-VG_DEVICE uint32 count_up_where(bool in, uint32* counter, uint32 last) {
+/// The value before; counts up to `last` and then wraps to zero. By whom `in` is true for, without a branch: others have no
+/// value.
+VG_DEVICE uint32 count_up(uint32* counter, uint32 last, bool in = true) {
   uint32 before;
   asm volatile("{.reg .pred p; setp.ne.b32 p, %3, 0; @p atom.relaxed.gpu.global.inc.u32 %0, [%1], %2;}"
                : "=r"(before)
@@ -474,11 +469,6 @@ struct alignas(8) Piece<8> {
 template <>
 struct alignas(16) Piece<16> {
   uint32 v[4];
-};
-/// The same bytes as single elements.
-template <int BYTES, int ELEMENT>
-struct alignas(BYTES) Parts {
-  Piece<ELEMENT> e[BYTES / ELEMENT];
 };
 
 VG_DEVICE void store_shared(uint32 address, Piece<1> x) {

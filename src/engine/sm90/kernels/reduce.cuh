@@ -324,7 +324,7 @@ struct Reducer {
     const Group g = group(p, t);
     const auto others = static_cast<uint32>(g.arrivals - 1);
     if (threadIdx.x % 128 == 0) store_float(words + 24, __uint_as_float(others));
-    return count_up_where(threadIdx.x % 128 == 0, r.counters + g.group, others);
+    return count_up(r.counters + g.group, others, threadIdx.x % 128 == 0);
   }
   /// By that thread: to the others, whether this is the last piece of its group.
   VG_DEVICE static void tell(uint32 before, uint32 words) {
@@ -349,7 +349,7 @@ struct Reducer {
   template <int WIDTH>
   VG_DEVICE static void take(float (&x)[WIDTH], uint32* from, int step, int count, int most, int consumer, uint32 words) {
     static_assert(WIDTH == 1 || WIDTH == 4);
-    constexpr int AT_ONCE = C::GROUPS > 0 ? 4 : 8;  // what finds tiles of groups is long enough
+    constexpr int AT_ONCE = C::GROUPS > 0 || C::REDUCTIONS > 2 ? 4 : 8;  // else the kernel is long enough
     bool missing;
     do {
       missing = false;
