@@ -18,11 +18,11 @@ struct EpilogueText {
   /// threads of a warpgroup (epilogue.cuh): load_ahead(const TilePiece&) before the products; begin(const TilePiece&) behind
   /// them, for each row block begin_rows(), for each of its chunks begin_chunk(), fetch(const Place&, int unit) and then
   /// unit(float (&x)[GEMMS][8], const Position&) for each unit of it that meets D, absorb<COUNT>(const Position&) behind COUNT of
-  /// them, pass(int block, int unit) for others, where STEP is not 0 end_units(const Position& last) behind so many of them or the
-  /// last of a chunk, end_chunk<UNITS>(int block, int first_unit); end_rows(int block), then end(); start() before the first tile
-  /// and finish() behind the last; and clear() where D has no element. With LOADS_TILE also map(int which, int width) and
-  /// tile_batch(int), with FURTHER_OUTPUTS store_further(bool leader, chunk, width, batch, row, col); with RUN_BYTES, for runs.cuh,
-  /// units of two products and store_runs(bool leader, slot, batch, row).
+  /// them, pass(int block, int unit) for others, where STEP is not 0 end_units(const Position& last) behind so many of them or
+  /// the last of a chunk, end_chunk<UNITS>(int block, int first_unit); end_rows(int block), then end(); start() before the first
+  /// tile and finish() behind the last; and clear() where D has no element. With LOADS_TILE also map(int which, int width) and
+  /// tile_batch(int), with FURTHER_OUTPUTS store_further(bool leader, chunk, width, batch, row, col); with RUN_BYTES, for
+  /// runs.cuh, units of two products and store_runs(bool leader, slot, batch, row).
   std::string body =
       "struct Epilogue {\n"
       "  static constexpr int STEP = 0;\n"
