@@ -33,7 +33,8 @@ VG_DEVICE void multiply_tile_promoted(float (&acc)[C::GEMMS][Layout<C>::M_BLOCKS
   };
   const auto descriptor = [](uint32 low) { return (OF_MATRIX & 0xffffffff00000000ull) | low; };
   if (AHEAD) find();
-  for (int k_block = 0; k_block < k_blocks; ++k_block) {
+  int k_block = 0;
+  do {
     on_block(k_block);
     if (!AHEAD) find();
     on_stage(smem + ring.stage * L::STAGE_BYTES, k_block);
@@ -60,7 +61,7 @@ VG_DEVICE void multiply_tile_promoted(float (&acc)[C::GEMMS][Layout<C>::M_BLOCKS
 #pragma unroll
       for (int j = 0; j < REGISTERS; ++j) acc[g][i][part * REGISTERS + j] += sum[j];
     }
-  }
+  } while (++k_block < k_blocks);
 }
 
 /// The same for matrices with scales of blocks of 32: each k-step is summed apart, and multiplied by the scales of its row and of
