@@ -202,9 +202,17 @@ class Generator {
       const auto is_known = [&](const StagedRole& x) { return x.role == s.role; };
       const auto known = std::find_if(plan_.maps.begin(), plan_.maps.end(), is_known) - plan_.maps.begin();
       if (known == std::ssize(plan_.maps)) plan_.maps.push_back(staged);
+      // Else one thread issues them, and what they leave is stored at once.
       store_runs_ += fmt::format(
-          "    store_chunk<{}, {}>(map({}, {}), leader, slot + {}, {}, target_of(a.aux[{}]), batch, row, {}, p.m, {});\n", type,
-          staged.along_m, known, width, run_bytes_, width, slot, column, columns);
+          "    if constexpr (!Layout<Config>::SPREADS)\n      store_chunk<{0}, {1}>(map({2}, {3}), leads, slot + {4}, {3}, "
+          "target_of(a.aux[{5}]), batch, row, {6}, p.m, {7});\n"
+          "    else if (warp == (turn + {8} * step) % 4)\n      copy_chunk<{0}, {1}>(map({2}, {3}), leads, slot + {4}, {3}, "
+          "batch, "
+          "row, {6}, p.m, {7});\n",
+          type, staged.along_m, known, width, run_bytes_, slot, column, columns, runs_stored_++);
+      store_rests_ += fmt::format("    store_rest<{}, {}>(slot + {}, {}, target_of(a.aux[{}]), batch, row, {}, p.m, {});\n", type,
+                                  staged.along_m, run_bytes_, width, slot, column, columns);
+      has_rests_ += fmt::format("    has = has || mapped_of<{0}>({1}) != ({1});\n", type, staged.along_m ? "p.m" : columns);
     } else {
       store_runs_ += fmt::format("    store_by_threads<{}, {}>(slot + {}, {}, target_of(a.aux[{}]), batch, row, {}, p.m, {});\n",
                                  type, bytes_of(dtype), run_bytes_, width, slot, column, columns);
@@ -371,7 +379,14 @@ class Generator {
           store_further_);
     if (in_runs_)
       copies += fmt::format(
-          "  VG_DEVICE void store_runs(bool leader, uint32 slot, int batch, int row, int pair) const {{\n{}  }}\n", store_runs_);
+          "  /// Warp turn + i * step issues the i-th copy.\n"
+          "  VG_DEVICE void store_runs(bool leads, int turn, int step, uint32 slot, int batch, int row, int pair) const {{\n"
+          "    [[maybe_unused]] const int warp = static_cast<int>(threadIdx.x) / 32 % 4;\n{}  }}\n"
+          "  VG_DEVICE bool has_rests() const {{\n    bool has = false;\n    if constexpr (Layout<Config>::SPREADS) {{\n{}    "
+          "}}\n    "
+          "return has;\n  }}\n"
+          "  VG_DEVICE void store_rests(uint32 slot, int batch, int row, int pair) const {{\n{}  }}\n",
+          store_runs_, has_rests_, store_rests_);
     plan_.text.body = fmt::format(
         "struct Epilogue {{\n"
         "  // Behind ping-pong nothing goes to memory before the last of the copy engine's fences, which would wait for it.\n"
@@ -432,9 +447,10 @@ class Generator {
   int columns_ = 0, vectors_ = 0;  ///< reductions and operands that lie in shared memory
   int tile_slot_ = 0;
   bool in_runs_ = false;
+  int runs_stored_ = 0;
   int run_bytes_ = 0;  ///< of a slot, as far as outputs have their place in it
-  std::string state_, load_ahead_, store_further_, store_runs_, fetch_, absorb_, end_units_, begin_chunk_, pass_, end_chunk_,
-      begin_, begin_rows_, end_rows_, start_, keep_, clear_;
+  std::string state_, load_ahead_, store_further_, store_runs_, has_rests_, store_rests_, fetch_, absorb_, end_units_,
+      begin_chunk_, pass_, end_chunk_, begin_, begin_rows_, end_rows_, start_, keep_, clear_;
   Ending ending_, last_;
 };
 

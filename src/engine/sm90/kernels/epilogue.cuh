@@ -71,12 +71,7 @@ class Drain {
       });
       phase_ ^= 1;
       publish();
-#pragma unroll
-      for (int i = 0; i < L::M_BLOCKS; ++i) {
-#pragma unroll
-        for (int c = 0; c < L::CHUNKS; ++c) store(epilogue, buffer(i * L::CHUNKS + c), 0, piece, i, c);
-      }
-      if (leader()) bulk_commit();
+      store_all(epilogue, piece);
     } else {
       each_chunk(epilogue, [&](int i, int c) {
         if (!has_rows(piece, i)) return;
@@ -118,11 +113,16 @@ class Drain {
 
   /// Before the block ends: its shared memory must outlive the stores that read it.
   VG_DEVICE void finish() {
-    if (leader()) bulk_wait_read<0>();
+    if (leads()) bulk_wait_read<0>();
   }
 
  private:
   VG_DEVICE static bool leader() { return C::HAS_D && C::D_PIECE == 0 && threadIdx.x % 128 == 0; }
+  /// Each warp issues a fourth of the copies of a tile that is staged whole, but where one thread waits for them before it asks
+  /// for the next operand.
+  static constexpr bool SPREADS =
+      WHOLE_TILE && C::HAS_D && C::D_PIECE == 0 && (C::GROUPS == 0 || C::DEPTH_GROUPS) && !C::LOADS_TILE && L::SPREADS;
+  VG_DEVICE static bool leads() { return SPREADS ? threadIdx.x % 32 == 0 : leader(); }
   /// What nobody reads or writes need not be drained.
   VG_DEVICE static bool has_rows(const TilePiece& piece, int block) {
     return C::GROUPS == 0 || C::DEPTH_GROUPS || C::REDUCTIONS > 0 || C::LOADS_TILE || block < piece.blocks;
@@ -148,7 +148,7 @@ class Drain {
   /// All but the newest N stores have read their buffers.
   template <int N>
   VG_DEVICE void reuse() {
-    if (leader()) bulk_wait_read<N>();
+    if (leads()) bulk_wait_read<N>();
     consumer_sync(consumer_);
   }
   /// `copied`: the copy engine reads what was staged. Its fence also waits for what threads have stored so far.
@@ -311,9 +311,41 @@ class Drain {
       }
     }
   }
+  /// All chunks of a tile.
+  VG_DEVICE void store_all(const Epilogue& epilogue, const TilePiece& piece) {
+    if constexpr (SPREADS) {
+      const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
+      const auto col = [&](int c) { return piece.col + chunk_start<L>(c) / Output::BYTES; };
+#pragma unroll
+      for (int b = 0; b < CHUNKS; ++b) {
+        const int i = b / L::CHUNKS, c = b % L::CHUNKS, width = chunk_width<L>(c);
+        if (warp != b % 4) continue;
+        copy_chunk<Output, C::D_ALONG_M>(width == 128  ? &p_.d
+                                         : width == 64 ? &p_.d_half
+                                                       : &p_.d_quarter,
+                                         leads(), buffer(b), width, d_batch(piece), piece.row + 64 * i, col(c), p_.m, p_.n);
+      }
+      if (leads()) bulk_commit();
+      const int extent = C::D_ALONG_M ? p_.m : p_.n;
+      if (mapped_of<Output>(extent) == extent) return;
+#pragma unroll 1
+      for (int b = 0; b < CHUNKS; ++b) {
+        const int i = b / L::CHUNKS, c = b % L::CHUNKS;
+        store_rest<Output, C::D_ALONG_M>(buffer(b), chunk_width<L>(c), target(), d_batch(piece), piece.row + 64 * i, col(c), p_.m,
+                                         p_.n);
+      }
+    } else {
+#pragma unroll
+      for (int b = 0; b < CHUNKS; ++b) store(epilogue, buffer(b), 0, piece, b / L::CHUNKS, b % L::CHUNKS);
+      if (leader()) bulk_commit();
+    }
+  }
+  VG_DEVICE Target target() const {
+    return {p_.d_view.address, p_.d_view.batch_stride, p_.d_view.outer_stride, p_.d_view.inner_stride};
+  }
   VG_DEVICE void store(const Epilogue& epilogue, uint32 chunk, uint32 further, const TilePiece& piece, int block, int c) {
     const int width = chunk_width<L>(c), row = piece.row + 64 * block, col = piece.col + chunk_start<L>(c) / Output::BYTES;
-    const Target to{p_.d_view.address, p_.d_view.batch_stride, p_.d_view.outer_stride, p_.d_view.inner_stride};
+    const Target to = target();
     if constexpr (C::D_PIECE == 0) {
       const TensorMap* map = width == 128 ? &p_.d : width == 64 ? &p_.d_half : &p_.d_quarter;
       if (!copies(piece, block)) {

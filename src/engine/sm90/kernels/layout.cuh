@@ -54,6 +54,9 @@ struct Layout {
   static constexpr int QUARTER = ROW_BYTES % 64 / 32;
   static_assert(ROW_BYTES % 32 == 0);
   static constexpr int CHUNKS = FULL_CHUNKS + HALF + QUARTER;  // of one row block
+  /// Copies of a tile that is staged whole are issued by all warps: measured behind promoted sums; beside scales it takes
+  /// registers.
+  static constexpr bool SPREADS = C::PROMOTED && !C::SCALED;
   static constexpr int STAGING = STAGE_BYTES * C::STAGES;
   static constexpr int STAGING_OF_CONSUMER =
       (C::STORE_BUFFERS + C::FURTHER_OUTPUTS * C::FURTHER_BUFFERS) * CHUNK_BYTES + C::RUN_SLOTS * C::RUN_BYTES;

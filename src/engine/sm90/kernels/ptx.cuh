@@ -127,6 +127,14 @@ VG_DEVICE void tma_store(const TensorMap* map, uint32 from, int x, int y, int z)
                "r"(x), "r"(y), "r"(z)
                : "memory");
 }
+/// The same by the threads for which `holds`: one statement, with operands that all threads form.
+VG_DEVICE void tma_store_where(bool holds, const TensorMap* map, uint32 from, int x, int y, int z) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %5, 0;\n"
+      "@p cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];\n}" ::"l"(map),
+      "r"(from), "r"(x), "r"(y), "r"(z), "r"(static_cast<int>(holds))
+      : "memory");
+}
 /// Groups belong to the thread that commits them: the same thread has to wait.
 VG_DEVICE void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 /// Until all but the newest N groups have read their shared memory.

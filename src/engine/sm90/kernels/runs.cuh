@@ -12,6 +12,8 @@ class RunDrain {
   static constexpr int PAIRS = C::BLOCK_N / 64;  // of runs in a tile
   /// All slots of a tile are filled between two barriers; products with scales leave no registers for that.
   static constexpr bool WHOLE_TILE = !C::SCALED && C::RUN_SLOTS >= PAIRS * L::M_BLOCKS;
+  /// With a slot or two less all but one are filled, and the last of them while those are stored, whose slots then come again.
+  static constexpr bool TWO_PARTS = !WHOLE_TILE && L::SPREADS && 2 * C::RUN_SLOTS > PAIRS* L::M_BLOCKS;
 
  public:
   VG_DEVICE RunDrain(const Parameters& p, uint32 smem, int consumer)
@@ -23,13 +25,22 @@ class RunDrain {
   template <class Accumulator>
   VG_DEVICE void operator()(Accumulator (&acc)[1][L::M_BLOCKS][C::BLOCK_N / 2], Epilogue& epilogue, const TilePiece& piece) {
     epilogue.begin(piece);
-    if constexpr (WHOLE_TILE) reuse<0>();
+    if constexpr (WHOLE_TILE || TWO_PARTS) reuse<0>();
 #pragma unroll
     for (int i = 0; i < L::M_BLOCKS; ++i) {
       epilogue.begin_rows();
 #pragma unroll
       for (int j = 0; j < PAIRS; ++j) {
         // As in Drain, the branch also keeps ptxas from hoisting one pair into another.
+        if constexpr (TWO_PARTS) {
+          const int n = i * PAIRS + j;
+          if (n == C::RUN_SLOTS) reuse<0>();
+          if (has_pair(piece, j))
+            fill(slot(i, j), acc[0][i], epilogue, piece.batch, piece.row + 64 * i, piece.col / 64 + j, i, j);
+          if (n == C::RUN_SLOTS - 2) publish_some(epilogue, piece, 0, n + 1);
+          if (n == PAIRS * L::M_BLOCKS - 1) publish_some(epilogue, piece, C::RUN_SLOTS - 1, n + 1);
+          continue;
+        }
         if (!has_pair(piece, j)) continue;
         if constexpr (!WHOLE_TILE) reuse<C::RUN_SLOTS - 1>();
         fill(slot(i, j), acc[0][i], epilogue, piece.batch, piece.row + 64 * i, piece.col / 64 + j, i, j);
@@ -40,32 +51,46 @@ class RunDrain {
       }
       epilogue.end_rows(i);
     }
-    if constexpr (WHOLE_TILE) {
-      publish();
-#pragma unroll
-      for (int i = 0; i < L::M_BLOCKS * PAIRS; ++i)
-        if (has_pair(piece, i % PAIRS)) store(epilogue, piece, i / PAIRS, i % PAIRS);
-    }
+    if constexpr (WHOLE_TILE) publish_some(epilogue, piece, 0, PAIRS * L::M_BLOCKS);
     epilogue.end();
   }
 
   /// Before the block ends: its shared memory must outlive the stores that read it.
   VG_DEVICE void finish() {
-    if (leader()) bulk_wait_read<0>();
+    if (leads()) bulk_wait_read<0>();
   }
 
  private:
   VG_DEVICE static bool leader() { return threadIdx.x % 128 == 0; }
+  /// Where many slots are stored at once each warp issues some of the copies.
+  VG_DEVICE static bool leads() { return L::SPREADS && (WHOLE_TILE || TWO_PARTS) ? threadIdx.x % 32 == 0 : leader(); }
+  VG_DEVICE static int row(const TilePiece& piece, int n) { return piece.row + 64 * (n / PAIRS); }
+  VG_DEVICE static int pair(const TilePiece& piece, int n) { return piece.col / 64 + n % PAIRS; }
   /// Of pairs that quantisers take at once all where there is one.
   VG_DEVICE bool has_pair(const TilePiece& piece, int j) const {
     constexpr int AT_ONCE = C::QUANTISED_COLUMNS > 32 ? C::QUANTISED_COLUMNS / 32 : 1;
     return j < AT_ONCE || piece.col + 64 * (j / AT_ONCE * AT_ONCE) < p_.n;
   }
-  VG_DEVICE uint32 slot(int i, int j) const { return slots_ + (WHOLE_TILE ? i * PAIRS + j : next_) * C::RUN_BYTES; }
+  VG_DEVICE uint32 slot(int i, int j) const {
+    return slots_ + (WHOLE_TILE ? i * PAIRS + j : TWO_PARTS ? (i * PAIRS + j) % C::RUN_SLOTS : next_) * C::RUN_BYTES;
+  }
+  VG_DEVICE void publish_some(const Epilogue& epilogue, const TilePiece& piece, int first, int end) {
+    publish();
+#pragma unroll
+    for (int n = first; n < end; ++n)
+      if (has_pair(piece, n % PAIRS))
+        epilogue.store_runs(leads(), 3 * n, 1, slot(n / PAIRS, n % PAIRS), piece.batch, row(piece, n), pair(piece, n));
+    if (leads()) bulk_commit();
+    if (!epilogue.has_rests()) return;
+#pragma unroll 1
+    for (int n = first; n < end; ++n)
+      if (has_pair(piece, n % PAIRS))
+        epilogue.store_rests(slot(n / PAIRS, n % PAIRS), piece.batch, row(piece, n), pair(piece, n));
+  }
   /// All but the newest N stores have read their slots.
   template <int N>
   VG_DEVICE void reuse() {
-    if (leader()) bulk_wait_read<N>();
+    if (leads()) bulk_wait_read<N>();
     consumer_sync(consumer_);
   }
   VG_DEVICE void publish() {
@@ -73,8 +98,10 @@ class RunDrain {
     consumer_sync(consumer_);
   }
   VG_DEVICE void store(const Epilogue& epilogue, const TilePiece& piece, int i, int j) const {
-    epilogue.store_runs(leader(), slot(i, j), piece.batch, piece.row + 64 * i, piece.col / 64 + j);
+    const int n = i * PAIRS + j;
+    epilogue.store_runs(leader(), 0, 0, slot(i, j), piece.batch, row(piece, n), pair(piece, n));
     if (leader()) bulk_commit();
+    if (epilogue.has_rests()) epilogue.store_rests(slot(i, j), piece.batch, row(piece, n), pair(piece, n));
   }
 
   template <class Accumulator>

@@ -137,7 +137,31 @@ VG_DEVICE void store_tail(uint32 chunk, int width, const Target& to, int mapped,
   }
 }
 
-/// A chunk of an output by its map, and its tail by the warpgroup's threads. `leader` is the thread that issues copies.
+/// Elements of an extent that the copy engine stores.
+template <class T>
+VG_DEVICE int mapped_of(int extent) {
+  return extent & -(16 / T::BYTES);
+}
+/// A chunk of an output by its map. `leader` is the thread that issues copies.
+template <class T, bool ALONG_M>
+VG_DEVICE void copy_chunk(const TensorMap* map, bool leader, uint32 chunk, int width, int batch, int row, int col, int m, int n) {
+  constexpr int BLOCKS = ALONG_M ? 64 * T::BYTES / 128 : 1;
+  const int mapped = mapped_of<T>(ALONG_M ? m : n);
+#pragma unroll
+  for (int b = 0; b < BLOCKS; ++b) {
+    const int at = (ALONG_M ? row : col) + b * (128 / T::BYTES);
+    tma_store_where(leader && at < mapped, map, chunk + static_cast<uint32>(b * (width / T::BYTES) * 128), at,
+                    ALONG_M ? col : row, batch);
+  }
+}
+/// What copies of it leave, by the warpgroup's threads.
+template <class T, bool ALONG_M>
+VG_DEVICE void store_rest(uint32 chunk, int width, const Target& to, int batch, int row, int col, int m, int n) {
+  const int first = ALONG_M ? row : col, extent = ALONG_M ? m : n, mapped = mapped_of<T>(extent);
+  if (mapped != extent && first <= mapped && mapped < first + (ALONG_M ? 64 : width / T::BYTES))
+    store_tail<T, ALONG_M>(chunk, width, to, mapped, batch, row, col, m, n);
+}
+/// Both. In one function they take fewer registers.
 template <class T, bool ALONG_M>
 VG_DEVICE void store_chunk(const TensorMap* map, bool leader, uint32 chunk, int width, const Target& to, int batch, int row,
                            int col, int m, int n) {
