@@ -21,6 +21,7 @@ struct Case {
   bool bytes = false;  ///< the value beside it, as the first output
   double vmax = 0;
   bool pairs = false;  ///< the value beside it in fp4, without scales
+  bool residual = false;
 };
 
 std::int64_t ceil_to(std::int64_t x, std::int64_t y) { return (x + y - 1) / y * y; }
@@ -30,6 +31,9 @@ void describe(Graph& g, const Case& c) {
   const Tensor b = g.tensor({.name = "b", .dim = {c.l, c.k, c.n}, .stride = {c.n * c.k, 1, c.k}, .data_type = c.operands});
   const Tensor bias = g.tensor({.name = "bias", .dim = {1, 1, c.n}, .stride = {c.n, c.n, 1}, .data_type = DataType::fp32});
   Tensor x = g.add(g.matmul(a, b), bias).set_data_type(c.between);
+  if (c.residual)
+    x = g.add(x, g.tensor({.name = "r", .dim = {c.l, c.m, c.n}, .stride = {c.m * c.n, c.n, 1}, .data_type = c.between}))
+            .set_data_type(c.between);
   const auto quantise = [&](int axis, const std::string& suffix) {
     auto [y, s] = g.block_scale_quantize(x, c.block, std::optional<int>(axis), {.name = "q" + suffix}, false, c.vmax);
     const std::int64_t pitch = (c.m_major ? c.m : c.n) + (c.gap ? 4 : 0);
@@ -53,7 +57,8 @@ void compare(const Case& c, std::size_t plan_index) {
                                     << c.block << (c.interleaved ? " interleaved" : "") << (c.gap ? " gap" : "")
                                     << (c.along_m ? c.along_n ? " both" : " columns" : "") << (c.m_major ? " m-major" : "")
                                     << (c.dense ? " dense" : "") << (c.reduces ? " amax" : "") << (c.bytes ? " bytes" : "")
-                                    << (c.pairs ? " pairs" : "") << " up to " << c.vmax << " from " << name_of(c.operands));
+                                    << (c.pairs ? " pairs" : "") << (c.residual ? " residual" : "") << " up to " << c.vmax
+                                    << " from " << name_of(c.operands));
   const auto fill = [](const OperandInfo& o, gpu_test::Bytes& bytes, std::mt19937& random) {
     const auto size = static_cast<std::size_t>(bytes_of(o.dtype));
     for (std::size_t i = 0; i < bytes.size() / size; ++i) {
@@ -109,6 +114,25 @@ TEST(Sm90Quantise, GivesTheBitsOfTheCpuEngine) {
       c.operands = kE4m3;
       columns(c, i % 3 == 0);
     }
+  // What is made of them is stored in pieces of 16 bytes where these fit, and byte by byte.
+  for (std::size_t i = 0; i < 3; ++i)
+    for (const bool gap : {false, true})
+      for (const bool fp4 : {false, true}) {
+        Case c{2, 300, 544, 128, fp4 ? kFp4 : kE4m3, fp4 ? kE4m3 : kE8m0, fp4 ? 16 : 32, !gap, i == 1, i == 1, gap};
+        c.operands = kE4m3;
+        cases.push_back(c);
+        c.m = 288, c.m_major = i == 2 && !fp4;  // pairs of fp4 lie along N
+        columns(c, i != 0);
+        c.n = 130, c.m_major = false;
+        columns(c, false);
+      }
+  // Beside an operand that lies where D will.
+  for (std::size_t i = 0; i < 4; ++i) {
+    Case c{1, 96, 96, 128, kE4m3, kE8m0, 32, true, true, false, false, DataType::bf16};
+    c.operands = kE4m3, c.residual = true;
+    cases.push_back(c);
+    columns(c, i % 2 == 0);
+  }
   gpu_test::each_on_device(cases.size(), [&](std::size_t i) { compare(cases[i], i); });
 }
 

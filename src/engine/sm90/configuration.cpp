@@ -150,7 +150,7 @@ int map_bytes(const KernelConfig& c) noexcept {
 int smem_bytes(const KernelConfig& c) noexcept {
   const int chunks = c.store_buffers + c.further_outputs * c.further_buffers;
   const int barriers =
-      2 * c.stages + 2 + (c.split > 1 ? 2 * c.consumers : 0) + (c.loads_tile ? c.consumers * c.store_buffers : 0);
+      2 * c.stages + 2 + (c.split > 1 ? 2 * c.consumers : 0) + (c.loads_tile ? (c.consumers * c.store_buffers + 1) / 2 * 2 : 0);
   const int of_consumer = chunks * kChunkBytes + c.run_slots * c.run_bytes + scratch_bytes(c);
   const int before = c.stages * stage_bytes(c) + c.consumers * of_consumer + landing_bytes(c) + 8 * barriers + group_bytes(c);
   return (before + 15) / 16 * 16 + (c.producers - c.carried) * c.slots * decoding_bytes(c);

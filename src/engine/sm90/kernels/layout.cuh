@@ -65,7 +65,7 @@ struct Layout {
   static constexpr int LIST = LANDING + C::CONSUMERS * LANDING_BYTES;
   static constexpr int BARRIERS = LIST + 16 * C::LISTED;
   static constexpr int LOADED = BARRIERS + 8 * (2 * C::STAGES + 2 + (C::SPLIT > 1 ? 2 * C::CONSUMERS : 0));
-  static constexpr int LOADED_BARRIERS = C::LOADS_TILE ? C::CONSUMERS * C::STORE_BUFFERS : 0;
+  static constexpr int LOADED_BARRIERS = C::LOADS_TILE ? (C::CONSUMERS * C::STORE_BUFFERS + 1) / 2 * 2 : 0;  // 16 bytes each two
   static constexpr int SCRATCH = LOADED + 8 * LOADED_BARRIERS;
   static constexpr int SCRATCH_BYTES = 4 * ((C::COLUMN_REDUCTIONS * 4 + C::VECTORS) * C::BLOCK_N + 8 * C::REDUCTIONS +
                                             34 * C::QUANTISED_COLUMNS * C::COLUMN_QUANTISERS);  // a consumer
