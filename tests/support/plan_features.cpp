@@ -42,7 +42,9 @@ class Lister {
     for (const chain::Quantise& q : c_.quantised)
       add(q.along_m ? "quantised M" : "quantised N",
           std::to_string(q.block) + (type_of(q.role) == DataType::fp4_e2m1 ? "fp4" : "fp8") +
-              (c_.roles[static_cast<std::size_t>(q.scale_role)].is_interleaved ? "" : " plain"));
+              (q.scale_role < 0                                                  ? " unscaled"
+               : c_.roles[static_cast<std::size_t>(q.scale_role)].is_interleaved ? ""
+                                                                                 : " plain"));
     if (c_.quantised.size() > 1) add("quantisers", "");
     if (k_.run_bytes > 0) add(k_.rotates ? "rotates" : "runs", "");
     groups();

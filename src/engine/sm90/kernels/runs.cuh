@@ -120,7 +120,8 @@ class RunDrain {
       const Position at{batch, row + 16 * warp + lane / 4, 32 * pair + 16 * u + lane % 4 * 2, block, 2 * j + u, place, place,
                         p_.m};
       epilogue.unit(x, at);
-      epilogue.template absorb<1>(at);
+      // A pair that is there for quantisers alone has no columns.
+      if (C::QUANTISED_COLUMNS <= 32 || 64 * pair < p_.n) epilogue.template absorb<1>(at);
     }
     if constexpr (C::QUANTISED_COLUMNS > 0)
       epilogue.end_units({batch, row + 16 * warp + lane / 4, 32 * pair + 16 + lane % 4 * 2, block, 2 * j + 1, {}, {}, p_.m});
