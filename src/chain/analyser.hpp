@@ -129,9 +129,8 @@ class Analyser {
   void add_reduction(const NodeData& n);
   /// The data of a quantize node; its scales follow when all other outputs are there.
   void add_quantised(const NodeData& n);
-  /// An fp4 output that no node reads: it is rounded where it is stored, and what leads to it is fp32.
-  void add_fp4(const NodeData& n);
   void check_pairs(const TensorData& data);
+  /// Of what a node computes; fp32 of an fp4 output that no node reads: that is rounded where it is stored.
   DataType type_of_value(const TensorData& out);
   void add_output_scale(const NodeData& n, Quantise& q);
   void collect_outputs();

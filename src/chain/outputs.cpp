@@ -11,15 +11,19 @@ namespace verglas::chain {
 
 void Analyser::add_store(const NodeData& n) {
   const TensorData& out = tensor(n.output);
-  if (out.dtype == DataType::fp4_e2m1) return add_fp4(n);
+  const bool in_pairs = out.dtype == DataType::fp4_e2m1;
   check_output_layout(out);
   require_plain(out);
+  if (in_pairs) check_pairs(out);
   Role role;  // a result of products has their shape: no operand that the epilogue accepts widens it
   role.kind = RoleKind::output;
   epilogue_axes(out, role, is_half(n.output));
   role.operand = operand_of(n.output);
-  c_.stores.push_back(
-      {.value = value_of_[static_cast<std::size_t>(n.output)], .role = add_role(role), .accumulate = n.accumulate});
+  const int value = value_of_[static_cast<std::size_t>(n.output)];
+  if (in_pairs)
+    c_.quantised.push_back({.value = value, .block = 16, .vmax = numeric::largest_of(out.dtype), .role = add_role(role)});
+  else
+    c_.stores.push_back({.value = value, .role = add_role(role), .accumulate = n.accumulate});
 }
 
 void Analyser::check_accumulated(const NodeData& n) const {
@@ -112,19 +116,6 @@ void Analyser::check_pairs(const TensorData& data) {
   if (data.dim.back() > 0 && (data.stride.back() != 1 || data.dim.back() % 2 != 0))
     stop(Rule::chain_packed_axis, "tensor " + label_of(data) + " has stride " + std::to_string(data.stride.back()) +
                                       " and extent " + std::to_string(data.dim.back()) + " along N");
-}
-
-void Analyser::add_fp4(const NodeData& n) {
-  const TensorData& data = tensor(n.output);
-  require_plain(data);
-  check_output_layout(data);
-  check_pairs(data);
-  Role role;
-  role.kind = RoleKind::output;
-  epilogue_axes(data, role, is_half(n.output));
-  role.operand = operand_of(n.output);
-  c_.quantised.push_back(
-      {.value = value_of_[static_cast<std::size_t>(n.output)], .block = 16, .vmax = 6.0F, .role = add_role(role)});
 }
 
 void Analyser::add_output_scale(const NodeData& n, Quantise& q) {
