@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/rules.hpp"
+#include "base/strides.hpp"
 #include "dlpack.hpp"
 #include "exchange.hpp"
 #include "numpy_arrays.hpp"

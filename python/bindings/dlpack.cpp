@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/rules.hpp"
+#include "base/strides.hpp"
 #include "exchange.hpp"
 #include "numpy_arrays.hpp"
 #include "pack.hpp"

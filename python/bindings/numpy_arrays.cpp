@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "base/rules.hpp"
+#include "base/strides.hpp"
 #include "dtypes.hpp"
 
 namespace verglas::python {
@@ -127,15 +127,6 @@ void set_rank(TensorView& view, std::int64_t rank, const OperandInfo& operand) {
   if (rank > kMaxRank)
     throw broken(Rule::call_rank, label_of(operand), "rank " + std::to_string(rank), "at most " + std::to_string(kMaxRank));
   view.rank = static_cast<std::int8_t>(rank);
-}
-
-void set_row_major(TensorView& view) noexcept {
-  std::int64_t run = 1;
-  for (std::size_t i = static_cast<std::size_t>(view.rank); i-- > 0;) {
-    view.stride[i] = run;
-    if (__builtin_mul_overflow(run, std::max<std::int64_t>(view.extent[i], 1), &run))
-      run = std::numeric_limits<std::int64_t>::max();  // which the checks of a call refuse
-  }
 }
 
 void set_byte_strides(TensorView& view, const Py_ssize_t* bytes, std::int64_t item, const OperandInfo& operand) {

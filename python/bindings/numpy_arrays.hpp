@@ -25,7 +25,6 @@ void read_interface_layout(const nb::dict& fields, const OperandInfo& operand, T
 
 /// Bytes to elements; throws pack.stride.
 void set_byte_strides(TensorView& view, const Py_ssize_t* bytes, std::int64_t item, const OperandInfo& operand);
-void set_row_major(TensorView& view) noexcept;
 /// Throws call.dtype for a type that has no counterpart here.
 [[noreturn]] void refuse_type(const OperandInfo& operand, std::string got);
 void set_rank(TensorView& view, std::int64_t rank, const OperandInfo& operand);

@@ -1,10 +1,10 @@
 #include "verglas/tensor.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <string>
 
 #include "base/rules.hpp"
+#include "base/strides.hpp"
 
 namespace verglas {
 
@@ -16,12 +16,7 @@ TensorView TensorView::dense(void* data, DataType dtype, std::initializer_list<s
   v.dtype = dtype;
   v.device = device;
   for (const std::int64_t e : extents) v.extent[static_cast<std::size_t>(v.rank++)] = e;
-  std::int64_t run = 1;
-  for (std::size_t i = extents.size(); i-- > 0;) {
-    v.stride[i] = run;
-    if (__builtin_mul_overflow(run, std::max<std::int64_t>(v.extent[i], 1), &run))
-      run = std::numeric_limits<std::int64_t>::max();  // which the checks of a call refuse
-  }
+  set_row_major(v);
   return v;
 }
 

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "base/rules.hpp"
+#include "base/strides.hpp"
 #include "graph/ir.hpp"
 #include "numeric/block_scale.hpp"
 
@@ -35,15 +35,6 @@ bool is_dense(const TensorData& t) {
             __builtin_add_overflow(last, step, &last);
   }
   return !over && elements - 1 == last;
-}
-
-/// Strides that do not fit are the largest number: the check of the layout refuses them.
-Extents row_major(const Extents& dim) {
-  Extents stride(dim.size(), 1);
-  for (std::size_t i = dim.size() - 1; i-- > 0;)
-    if (__builtin_mul_overflow(stride[i + 1], std::max<std::int64_t>(dim[i + 1], 1), &stride[i]))
-      stride[i] = std::numeric_limits<std::int64_t>::max();
-  return stride;
 }
 
 /// Axis of K where the tensor enters a matmul: the last of an A, the one before it of a B; the last where it enters none.

@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <unordered_map>
 
 #include "base/rules.hpp"
+#include "base/strides.hpp"
 #include "graph/ir.hpp"
 
 namespace verglas::graph {
@@ -13,16 +13,6 @@ using Extents = std::vector<std::int64_t>;
 
 std::string who(const TensorData& t) { return "tensor " + label_of(t); }
 std::string who(const NodeData& n) { return std::string(kind_of(n)) + " " + label_of(n); }
-
-Extents row_major(const Extents& dim) {
-  Extents stride(dim.size());
-  std::int64_t run = 1;
-  for (std::size_t i = dim.size(); i-- > 0;) {
-    stride[i] = run;
-    if (__builtin_mul_overflow(run, std::max<std::int64_t>(dim[i], 1), &run)) run = std::numeric_limits<std::int64_t>::max();
-  }
-  return stride;
-}
 
 /// Extents, strides and type of one tensor, once they are known.
 void check_layout(const TensorData& t) {
