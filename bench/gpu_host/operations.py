@@ -1,6 +1,6 @@
 """Operations on a GPU beside our own plain product and beside the same steps in torch; and the host time of their calls.
 
-    operations.py [FILE]        with the package on PYTHONPATH; FILE takes the figures as JSON
+    operations.py [FILE [MxNxK...]]     with the package on PYTHONPATH; FILE takes the figures as JSON
 
 Device time: contenders in turn and in reverse, each for 60 ms and then a window of about 30 ms between two events, the median of
 five windows; the first round is thrown away. Without the warm-up whoever follows a less hungry contender has a higher clock: our
@@ -22,8 +22,8 @@ from typing import Any
 import torch
 import verglas
 
-# Square, a Llama's MLP, and less depth: a chunk of a long K, the output of a low rank.
-SIZES = [(4096, 4096, 4096), (4096, 28672, 4096), (8192, 8192, 1024), (16384, 4096, 512)]
+# Square; gate and up of Llamas of 8, 3 and 1 billion parameters; and less depth: a chunk of a long K, the output of a low rank.
+SIZES = ["4096x4096x4096", "4096x28672x4096", "8192x16384x3072", "8192x16384x2048", "8192x8192x1024", "16384x4096x512"]
 BF16 = torch.bfloat16
 Calls = dict[str, Callable[[], Any]]
 
@@ -168,9 +168,9 @@ def host_time(call: Callable[[], Any]) -> float:
 
 def main() -> int:
     result: dict[str, Any] = {"benchmark": "bench/gpu_host/operations.py", "device": torch.cuda.get_device_name()}
-    result |= {"command": "bench/gpu_host/operations.py FILE", "commit": os.environ.get("COMMIT", "unknown")}
+    result |= {"command": " ".join(["bench/gpu_host/operations.py FILE", *sys.argv[2:]]), "commit": os.environ.get("COMMIT", "unknown")}
     result |= {"rows": [], "refused": {}, "host_us": {}}
-    for m, n, k in SIZES:
+    for m, n, k in (map(int, size.split("x")) for size in sys.argv[2:] or SIZES):
         for name, make in cases(m, n, k).items():
             try:
                 calls, _ = make()
