@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import math
 from collections import Counter
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -90,40 +93,80 @@ def _is_swiglu(module: nn.Module, users: Counter[int]) -> bool:
         return False
     if not _has_only(module, "gate_proj", "up_proj", "down_proj", "act_fn"):
         return False
-    silu = act is nn.functional.silu or (isinstance(act, nn.SiLU) and not _is_watched(act))
     # Weights are copied: what else uses them, or learns one of them alone, would part from them.
     alone = gate is not up and users[id(gate.weight)] == users[id(up.weight)] == 1
     alike = all(getattr(gate.weight, what) == getattr(up.weight, what) for what in ("shape", "dtype", "device", "requires_grad"))
-    return silu and alone and alike and len(up.weight) % _RUN == 0
+    if not (alone and alike and len(up.weight) % _RUN == 0 and _is(act, nn.functional.silu)):
+        return False
+    return _computes(module, lambda x, of: of["up_proj"](x) * nn.functional.silu(of["gate_proj"](x)))
 
 
-def _squares_relu(act: object) -> bool:
-    """Models have classes of their own for it: what it does tells."""
+def _square_of_relu(x: Tensor) -> Tensor:
+    return torch.relu(x).square()
+
+
+def _is(act: object, function: Callable[[Tensor], Tensor]) -> bool:
+    """Models have classes of their own for activations: what they do tells."""
     if not callable(act) or (isinstance(act, nn.Module) and (any(True for _ in act.parameters()) or _is_watched(act))):
         return False
-    probe = torch.tensor([-1e4, -3.0, -0.5, 0.0, 0.5, 3.0, 7.0, 1e4])
+    probe = torch.tensor([-1e4, -3.0, -0.5, 0.0, 0.5, 3.0, 7.0, 1e4], device="cpu")
     try:
-        found = act(probe)
+        found = act(probe.clone())
     except Exception:  # an activation of something else
         return False
-    return isinstance(found, Tensor) and torch.equal(found, torch.relu(probe).square())
+    return isinstance(found, Tensor) and found.shape == probe.shape and torch.allclose(found, function(probe), 1e-5, 1e-6)
+
+
+def _computes(block: nn.Module, inner: Callable[[Tensor, dict[str, nn.Linear]], Tensor]) -> bool:
+    """Its ``forward`` is ``down_proj`` of this and nothing beside it, in training too: told by a copy of the block with small
+    layers on the host, since parameters may be large, or not be there yet."""
+    generator = torch.Generator("cpu").manual_seed(0)
+    try:
+        twin, width = copy.copy(block), block.up_proj.in_features
+        layers = {}
+        for name in ("gate_proj", "up_proj", "down_proj"):
+            layer = block._modules.get(name)
+            if layer is None:
+                continue
+            rows, columns = (layer.out_features, _RUN) if name == "down_proj" else (_RUN, width)
+            layers[name] = nn.Linear(columns, rows, layer.bias is not None, device="meta")
+            for key, given in list(layers[name].named_parameters()):
+                value = torch.randn(given.shape, generator=generator, device="cpu") / math.sqrt(columns)
+                setattr(layers[name], key, nn.Parameter(value, False))
+        vars(twin)["_modules"] = {**block._modules, **layers}
+        sizes = torch.tensor([1e-3, 0.1, 1, 10, 1e2, 1e3], device="cpu").view(1, -1, 1)
+        x = sizes * torch.randn(1, 6, width, generator=generator, device="cpu")
+        with torch.no_grad(), torch.random.fork_rng(devices=[]), torch.autocast("cpu", enabled=False):
+            want = layers["down_proj"](inner(x, layers))
+            for training in (True, False):
+                for module in (twin, *layers.values()):
+                    module.training = training
+                found = twin.forward(x)
+                if not isinstance(found, Tensor) or found.shape != want.shape or found.dtype != want.dtype:
+                    return False
+                if not ((found - want).abs() <= 1e-4 * want.abs().amax(-1, keepdim=True)).all():
+                    return False
+    except Exception:  # it asks for more than its layers and rows
+        return False
+    return True
 
 
 def _is_squared_relu(module: nn.Module) -> bool:
     up, down, act = (getattr(module, name, None) for name in ("up_proj", "down_proj", "act_fn"))
     if not (_is_plain_linear(up) and isinstance(down, nn.Linear) and _has_only(module, "up_proj", "down_proj", "act_fn")):
         return False
-    return _squares_relu(act)
+    return _is(act, _square_of_relu) and _computes(module, lambda x, of: _square_of_relu(of["up_proj"](x)))
 
 
 def swap_mlp(model: nn.Module) -> int:
-    """Replaces, in place, each feed-forward block that has a fused counterpart; answers how many.
+    """Replaces, in place, each feed-forward block inside of the model that has a fused counterpart; answers how many.
 
     A block like Llama's has ``gate_proj``, ``up_proj`` and ``down_proj`` (linear layers, the first two without bias) and SiLU as
     ``act_fn``: it becomes a `SwigluMlp`. One like Nemotron's has ``up_proj`` without bias, ``down_proj`` and a squared ReLU as
-    ``act_fn``: it becomes a `SquaredReluMlp`. Others stay as they are: with other modules, parameters or hooks, with layers of
-    derived classes before the activation, and where the weights of a `SwigluMlp` are used elsewhere or one of them alone is
-    frozen. Optimizers have to be made and checkpoints loaded accordingly, since a `SwigluMlp` has one new parameter for both.
+    ``act_fn``: it becomes a `SquaredReluMlp`. Others stay as they are: with other modules, parameters or hooks, with a ``forward``
+    that gives something else for small layers in place of theirs, with layers of derived classes before the activation, where the
+    weights of a `SwigluMlp` are used elsewhere or one of them alone is frozen. So does a model that is itself such a block.
+    Optimizers have to be made and checkpoints loaded accordingly, since a `SwigluMlp` has one new parameter for both.
     """
     users = Counter(id(parameter) for module in model.modules() for parameter in module._parameters.values())
     swapped: dict[nn.Module, nn.Module] = {}  # a block that stands in several places becomes one that does

@@ -114,6 +114,79 @@ def test_blocks_that_do_more_than_a_fused_one_stay(block):
     assert verglas.torch.swap_mlp(model) == 0 and model[0] is block
 
 
+class Roles(Block):
+    def forward(self, x):
+        return self.down_proj(self.act_fn(self.up_proj(x)) * self.gate_proj(x))
+
+
+class Clamped(Block):
+    def forward(self, x):
+        return self.down_proj((self.act_fn(self.gate_proj(x)) * self.up_proj(x)).clamp(-7, 7))
+
+
+class Dropped(Block):
+    def forward(self, x):
+        return torch.nn.functional.dropout(super().forward(x), 0.5, self.training)
+
+
+class Residual(Block):
+    def forward(self, x):
+        return x + super().forward(x)
+
+
+class Two(Block):
+    def forward(self, x):
+        return super().forward(x), x
+
+
+class Scaled(Block):
+    def forward(self, x):
+        return super().forward(x) * self.up_proj.weight.shape[0]
+
+
+@pytest.mark.parametrize("kind", [Roles, Clamped, Dropped, Residual, Two, Scaled])
+@pytest.mark.parametrize("training", [True, False])
+def test_blocks_whose_forward_is_another_stay(kind, training):
+    for gate in (True, False):
+        if gate or kind not in (Roles, Clamped):
+            block = kind(torch.nn.SiLU() if gate else SquaredRelu(), gate)
+            model, state = torch.nn.Sequential(block).train(training), torch.get_rng_state()
+            assert verglas.torch.swap_mlp(model) == 0 and model[0] is block
+            assert torch.equal(torch.get_rng_state(), state) and all(m.training == training for m in model.modules())
+
+
+class OwnSilu(torch.nn.Module):
+    def forward(self, x):
+        return x * torch.sigmoid(x)
+
+
+class Shaped(Block):
+    def forward(self, x):
+        rows = super().forward(x.view(-1, 16).to(self.up_proj.weight.dtype))
+        return rows.view(*x.shape)
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        Block(OwnSilu()),
+        Block(torch.nn.SiLU(inplace=True)),
+        changed(lambda b: acts(b, lambda x: torch.nn.functional.silu(x))),
+        Shaped(torch.nn.SiLU()),
+        Shaped(SquaredRelu(), gate=False),
+        Block(torch.nn.SiLU()).to("meta"),
+        changed(lambda b: setattr(b, "down_proj", Lora(64, 16))),
+    ],
+)
+def test_blocks_that_compute_the_same_by_other_words_are_swapped(block):
+    model = torch.nn.Sequential(block)
+    on_host = block.up_proj.weight.device.type == "cpu"
+    want = model(torch.ones(3, 16)) if on_host else None
+    assert verglas.torch.swap_mlp(model) == 1
+    if on_host:
+        torch.testing.assert_close(model(torch.ones(3, 16)), want)
+
+
 @pytest.mark.parametrize("gate", [True, False])
 def test_what_a_swapped_block_keeps(gate):
     act = torch.nn.SiLU() if gate else SquaredRelu()
