@@ -758,3 +758,13 @@ def test_tensors_without_memory_have_outputs_likewise():
             assert (w is None) == (g is None)
             if w is not None:
                 assert g.is_meta and (g.shape, g.stride(), g.dtype) == (w.shape, w.stride(), w.dtype)
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_tensors_without_memory_beside_others_are_refused(place):
+    """Outputs would be of memory that nobody has written."""
+    tensors = drawn(5, 64, 7, 2, 1)
+    tensors = [tensors[0], tensors[1], None, None, tensors[3]]
+    tensors[(0, 1, 4)[place]] = tensors[(0, 1, 4)[place]].to("meta")
+    with pytest.raises(verglas.InvalidCallError, match=r"op\.device.*(prob|b).*as the first tensor"):
+        ops.gemm_srelu_forward(*tensors)

@@ -98,8 +98,13 @@ def _spec(name: str, place: str, tensor: Tensor) -> TensorSpec | None:
 
 
 def _check(name: str, tensors: dict[str, Tensor | None], options: dict[str, Any]) -> None:
-    """Refuses for tensors without memory what the operation refuses."""
+    """Refuses for tensors without memory what the operation refuses, and those beside tensors that have some."""
     operation, places = named(name)
+    devices = {place: tensor.device for place, tensor in tensors.items() if tensor is not None}
+    first = next(iter(devices.values()))
+    for place, device in devices.items():
+        if device != first and "meta" in (device.type, first.type):
+            raise refused("op.device", f"{name}, {place}", f"memory on {device}", f"{first} as the first tensor")
     specs = {place: _spec(name, place, tensor) for place, tensor in tensors.items() if tensor is not None}
     if None not in specs.values():
         operation.outputs([specs.get(place) for place in places], OperationOptions(**options))
