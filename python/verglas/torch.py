@@ -163,8 +163,8 @@ def swap_mlp(model: nn.Module) -> int:
 
     A block like Llama's has ``gate_proj``, ``up_proj`` and ``down_proj`` (linear layers, the first two without bias) and SiLU as
     ``act_fn``: it becomes a `SwigluMlp`. One like Nemotron's has ``up_proj`` without bias, ``down_proj`` and a squared ReLU as
-    ``act_fn``: it becomes a `SquaredReluMlp`. Others stay as they are: with other modules, parameters or hooks, with a ``forward``
-    that gives something else for small layers in place of theirs, with layers of derived classes before the activation, where the
+    ``act_fn``: it becomes a `SquaredReluMlp`. Others stay as they are: with other modules, parameters or hooks, a ``forward``
+    that gives something else for small layers in place of theirs, layers of derived classes before the activation, where the
     weights of a `SwigluMlp` are used elsewhere or one of them alone is frozen. So does a model that is itself such a block.
     Optimizers have to be made and checkpoints loaded accordingly, since a `SwigluMlp` has one new parameter for both.
     """

@@ -416,6 +416,20 @@ def test_results_by_name_key_and_place():
         _ = r.d_tensor
 
 
+def test_results_are_set_and_copied_for_every_way_of_access():
+    r = ops.gemm_swiglu_forward(A, B)
+    ab12, c, sfc, amax = r
+    assert [v is w for v, w in zip(reversed(r), (amax, sfc, c, ab12), strict=True)] == [True] * 4
+    other = r.copy()
+    assert type(other) is ops.TupleDict and list(other.keys()) == list(r.keys()) and other[1] is c
+    r.c_tensor = ab12
+    assert r.c_tensor is r["c_tensor"] is r[1] is ab12 and other.c_tensor is c
+    with pytest.raises(AttributeError, match="no output d_tensor; there are ab12_tensor"):
+        r.d_tensor = c
+    again = pickle.loads(pickle.dumps(r))
+    assert type(again) is ops.TupleDict and list(again.keys()) == list(r.keys())
+
+
 def test_outputs_that_meet_an_input_are_refused():
     memory = np.zeros(4096, np.float32)
     a, b, c = memory[:32].reshape(4, 8, 1), memory[64:128].reshape(8, 8, 1), memory[16:48].reshape(4, 8, 1)
