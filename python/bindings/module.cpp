@@ -1,4 +1,5 @@
 #include "bindings.hpp"
+#include "unlocked.hpp"
 #include "verglas/version.hpp"
 
 NB_MODULE(_verglas, m) {
@@ -13,4 +14,5 @@ NB_MODULE(_verglas, m) {
   bind_operations(m);
   bind_operation_calls(m);
   bind_xla(m);
+  Py_AtExit(wait_for_calls);
 }
