@@ -272,3 +272,30 @@ def test_a_class_refuses_to_write_into_a_jax_array():
     with pytest.raises(ValueError, match=r"call\.read_only"):
         op(a, b, None, None, out, np.zeros((1, 1, 1), np.float32))
     assert (out == 0).all()
+
+
+def test_arrays_of_numpy_are_of_jaxs_types_in_every_entry():
+    a, b = (np.ones(shape, np.float64) for shape in ((5, 16, 1), (64, 16, 1)))
+    for entry in (ops.gemm_amax_jax_forward, ops.gemm_swiglu_jax_forward, ops.gemm_srelu_jax_forward):
+        assert float(entry(a, b)[0][0, 0, 0]) == 16
+    with jax.enable_x64(True) if hasattr(jax, "enable_x64") else jax.experimental.enable_x64():
+        for entry in (ops.gemm_amax_jax_forward, ops.gemm_swiglu_jax_forward, ops.gemm_srelu_jax_forward):
+            with pytest.raises(verglas.InvalidCallError, match=r"op\.dtype.*, a: got float64"):
+                entry(a, b)
+
+
+def test_a_call_moves_nothing_to_a_device_unasked():
+    a, b = map(jnp.asarray, operands())
+    with jax.transfer_guard("disallow"):
+        twice = ops.gemm_swiglu_forward(a, b, 2.0).ab12_tensor
+    np.testing.assert_array_equal(twice, 2 * oracle.product(*operands()))
+
+
+def test_a_class_refuses_what_is_being_traced():
+    a, b = map(jnp.asarray, operands())
+    c, amax = np.zeros((5, 64, 1), np.float32), np.zeros(1, np.float32)
+    op = ops.GemmAmax(a, b, None, None, c, amax)
+    op.compile()
+    with pytest.raises(ValueError, match=r"pack\.object.*gemm_amax, array 'a'.*not a concrete array"):
+        jax.jit(lambda x: op.execute(x, b, None, None, c, amax))(a)
+    assert (c == 0).all()

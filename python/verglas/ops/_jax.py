@@ -200,6 +200,7 @@ def call(name: str, tensors: dict[str, Any], options: dict[str, Any], alpha: Any
             raise refused("op.framework", name, f"Unsupported tensor framework: {type(tensor).__name__}", "JAX' arrays")
         if tensor is not None and not all(isinstance(extent, int) for extent in tensor.shape):
             raise refused("op.extent", f"{name}, {place}", f"shape {tuple(tensor.shape)}", "numbers")
+    given = [jnp.asarray(t) if isinstance(t, np.ndarray) else t for t in given]  # of JAX' types, whatever transforms there are
     if tensors.get("sfa") is not None and tensors.get("sfb") is not None:
         given = [
             _in_pairs(f"{name}, {place}", t) if place in ("a", "b") and t is not None else t
@@ -255,7 +256,7 @@ def run_eagerly(
     if options.get("major", "n") == "m":
         raise refused("op.option", f"{name}, major", "m", "n: JAX' arrays are row-major")
     if alpha != 1 and not any(isinstance(t, jax.core.Tracer) for t in (*tensors.values(), alpha)):
-        alpha = jnp.float32(alpha)  # an operand: no program is compiled for each value
+        alpha = jax.device_put(np.float32(alpha))  # an operand: no program is compiled for each value
     made = call(name, tensors, options, alpha)
     return TupleDict((key, made.get(key.removesuffix("_tensor"))) for key in keys)
 
