@@ -125,9 +125,9 @@ bool address_of(nb::handle object, void*& address) noexcept {
   return true;
 }
 
-OperandInfo not_an_operand(std::string name, bool is_output) {
+OperandInfo not_an_operand(std::string name, bool is_output, std::string_view whose) {
   OperandInfo o;
-  o.roles = "array";
+  o.roles = std::string(whose) + "array";
   o.name = std::move(name);
   o.is_output = is_output;
   return o;

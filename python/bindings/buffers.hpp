@@ -45,7 +45,7 @@ std::string type_name_of(nb::handle object);
 bool address_of(nb::handle object, void*& address) noexcept;
 
 /// Stands for a buffer that is no operand of a plan, in messages.
-OperandInfo not_an_operand(std::string name, bool is_output);
+OperandInfo not_an_operand(std::string name, bool is_output, std::string_view whose = {});
 
 /// Reads pointer, extents, strides, type and device off an object; an int is a bare address. `operand` words the errors.
 /// Errors   pack.object, pack.stride, pack.lazy_view, pack.recorded_output, call.dtype, call.operand_device

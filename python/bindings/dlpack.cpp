@@ -2,6 +2,7 @@
 
 #include <nanobind/stl/string.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -78,6 +79,21 @@ nb::object capsule_of(nb::handle object, std::optional<Stream> stream) {
   return make(**options);
 }
 
+/// The same, where it is a refusal that the producer cannot share this object's memory; other failures of its own come through.
+nb::object exported(nb::handle object, std::optional<Stream> stream, const OperandInfo& operand) {
+  try {
+    return capsule_of(object, stream);
+  } catch (nb::python_error& e) {
+    const std::array refusals = {PyExc_BufferError, PyExc_TypeError, PyExc_ValueError, PyExc_NotImplementedError};
+    if (std::ranges::none_of(refusals, [&](PyObject* type) { return e.matches(type); })) throw;
+    const auto words = nb::cast<std::string>(nb::str(e.value()));
+    throw broken(Rule::pack_object, label_of(operand),
+                 "a " + type_name_of(object) + ", not a concrete array: its __dlpack__ says " + type_name_of(e.value()) + ": " +
+                     words.substr(0, words.find('\n')),
+                 "an array whose memory can be shared");
+  }
+}
+
 }  // namespace
 
 void read_dl_tensor(const DlTensor& t, const OperandInfo& operand, TensorView& view, const Keepers& keep) {
@@ -102,7 +118,7 @@ void read_dlpack(nb::handle object, const OperandInfo& operand, TensorView& view
     stream = stream_of(keep.stream);
     keep.asked = true;
   }
-  nb::object capsule = capsule_of(object, stream);
+  nb::object capsule = exported(object, stream, operand);
   const DlTensor* t = nullptr;
   if (PyCapsule_IsValid(capsule.ptr(), "dltensor_versioned")) {
     const auto* m = static_cast<DlManagedVersioned*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor_versioned"));

@@ -331,12 +331,8 @@ class OperationMethod {
     for (std::size_t i = 0; i < count; ++i)
       objects[i] = argument_[i] < 0 ? Py_None : values[static_cast<std::size_t>(argument_[i])];
     std::optional<float> alpha;
-    if (alpha_ >= 0 && values[static_cast<std::size_t>(alpha_)] != Py_None) {
-      if (float value = 0; nb::try_cast(nb::handle(values[static_cast<std::size_t>(alpha_)]), value))
-        alpha = value;
-      else
-        throw nb::type_error("alpha is a number or None");
-    }
+    if (alpha_ >= 0 && values[static_cast<std::size_t>(alpha_)] != Py_None)
+      alpha = alpha_of(prepared.operation(), values[static_cast<std::size_t>(alpha_)]);
     const nb::handle named = values[static_cast<std::size_t>(stream_)];
     const Given given_tensors(infos_, {objects.data(), count}, named);
     const Stream stream = given_tensors.stream(named);

@@ -46,21 +46,48 @@ std::string device_text(const TensorSpec& s) {
   return s.view.device.type == DeviceType::cuda ? "cuda:" + std::to_string(s.view.device.id) : "cpu";
 }
 
-Options make_options(const DataTypeLike& ab12, const DataTypeLike& c, const DataTypeLike& d, const DataTypeLike& acc,
-                     std::string_view major, int sf_vec_size, const std::optional<std::array<int, 2>>& tile,
-                     const std::optional<std::array<int, 2>>& cluster, bool w_out_in, int head_dim) {
-  if (major != "n" && major != "m") throw broken(Rule::op_option, "major", "'" + std::string(major) + "'", "'n' or 'm'");
+/// What an option or scalar was given, where it cannot be that.
+std::string text_of(nb::handle value) {
+  constexpr std::size_t kMost = 60;
+  std::string text = nb::cast<std::string>(nb::repr(value));
+  return text.size() > kMost ? "an object of type " + type_name_of(value) : text;
+}
+
+template <class T>
+T option_of(const char* name, nb::handle value, const char* want) {
+  T made{};
+  if (!nb::try_cast(value, made)) throw broken(Rule::op_option, name, text_of(value), want);
+  return made;
+}
+
+DataType type_of(const char* name, nb::handle value) {
+  DataTypeLike type;
+  const bool is_known = nb::try_cast(value, type);
+  if (!is_known || !type.unknown.empty())
+    throw broken(Rule::op_dtype, name, is_known ? type.unknown : text_of(value), "a type of verglas.data_type, or its name");
+  return type.type;
+}
+
+std::array<int, 2> pair_of(const char* name, nb::handle value) {
+  return value.is_none() ? std::array{0, 0} : option_of<std::array<int, 2>>(name, value, "two numbers");
+}
+
+Options make_options(nb::handle ab12, nb::handle c, nb::handle d, nb::handle acc, nb::handle major, nb::handle sf_vec_size,
+                     nb::handle tile, nb::handle cluster, nb::handle w_out_in, nb::handle head_dim) {
+  const bool is_n = nb::isinstance<nb::str>(major) && nb::cast<std::string_view>(major) == "n";
+  if (!is_n && !(nb::isinstance<nb::str>(major) && nb::cast<std::string_view>(major) == "m"))
+    throw broken(Rule::op_option, "major", text_of(major), "'n' or 'm'");
   Options o;
-  o.ab12_dtype = ab12.get();
-  o.c_dtype = c.get();
-  o.d_dtype = d.get();
-  if (acc.get() != DataType::not_set) o.acc_dtype = acc.get();
-  o.major = major == "n" ? ops::Major::n : ops::Major::m;
-  o.sf_vec_size = sf_vec_size;
-  o.w_out_in = w_out_in;
-  o.head_dim = head_dim;
-  if (tile) o.mma_tiler_mn = *tile;
-  if (cluster) o.cluster_shape_mn = *cluster;
+  o.ab12_dtype = type_of("ab12_dtype", ab12);
+  o.c_dtype = type_of("c_dtype", c);
+  o.d_dtype = type_of("d_dtype", d);
+  if (const DataType sum = type_of("acc_dtype", acc); sum != DataType::not_set) o.acc_dtype = sum;
+  o.major = is_n ? ops::Major::n : ops::Major::m;
+  o.sf_vec_size = option_of<int>("sf_vec_size", sf_vec_size, "16 or 32");
+  o.w_out_in = option_of<bool>("w_out_in", w_out_in, "True or False");
+  o.head_dim = option_of<int>("head_dim", head_dim, "a number of features");
+  o.mma_tiler_mn = pair_of("mma_tiler_mn", tile);
+  o.cluster_shape_mn = pair_of("cluster_shape_mn", cluster);
   return o;
 }
 
@@ -130,13 +157,20 @@ void add_state(nb::class_<T>& c, T (*from)(const State&)) {
 
 }  // namespace
 
+float alpha_of(const Operation& op, nb::handle value) {
+  float alpha = 0;
+  if (!nb::try_cast(value, alpha)) throw broken(Rule::op_option, std::string(op.name()) + ", alpha", text_of(value), "a number");
+  return alpha;
+}
+
 std::span<const OperandInfo> infos_of(const Operation& op) {
   static std::array<std::vector<OperandInfo>, 16> all;  // by the operation's place in the list of names; under the GIL
   const auto names = Operation::names();
   const auto i = static_cast<std::size_t>(std::find(names.begin(), names.end(), op.name()) - names.begin());
   std::vector<OperandInfo>& infos = all.at(i);
   if (infos.empty())
-    for (const ops::TensorInfo& t : op.tensors()) infos.push_back(not_an_operand(std::string(t.name), t.is_output));
+    for (const ops::TensorInfo& t : op.tensors())
+      infos.push_back(not_an_operand(std::string(t.name), t.is_output, std::string(op.name()) + ", "));
   return infos;
 }
 
@@ -180,7 +214,6 @@ Stream Given::stream(nb::handle named) const {
 
 void bind_operations(nb::module_& m) {
   using OptionalStride = std::optional<std::vector<std::int64_t>>;
-  using OptionalPair = std::optional<Pair>;
   const DataTypeLike unset;
 
   nb::class_<TensorSpec> spec(m, "TensorSpec", "A tensor without memory: extents, strides in elements, type and device.");
@@ -198,15 +231,20 @@ void bind_operations(nb::module_& m) {
   nb::class_<Options> options(m, "OperationOptions", "What the kernel of an operation depends on besides its tensors.");
   options.def(
       "__init__",
-      [](Options* self, const DataTypeLike& ab12, const DataTypeLike& c, const DataTypeLike& d, const DataTypeLike& acc,
-         std::string_view major, int sf_vec_size, const OptionalPair& tile, const OptionalPair& cluster, bool w_out_in,
-         int head_dim) {
+      [](Options* self, nb::handle ab12, nb::handle c, nb::handle d, nb::handle acc, nb::handle major, nb::handle sf_vec_size,
+         nb::handle tile, nb::handle cluster, nb::handle w_out_in, nb::handle head_dim) {
         new (self) Options(make_options(ab12, c, d, acc, major, sf_vec_size, tile, cluster, w_out_in, head_dim));
       },
-      nb::kw_only(), nb::arg("ab12_dtype").none() = unset, nb::arg("c_dtype").none() = unset, nb::arg("d_dtype").none() = unset,
-      nb::arg("acc_dtype").none() = unset, nb::arg("major") = "n", nb::arg("sf_vec_size") = 0,
-      nb::arg("mma_tiler_mn").none() = nb::none(), nb::arg("cluster_shape_mn").none() = nb::none(), nb::arg("w_out_in") = true,
-      nb::arg("head_dim") = 192);
+      nb::kw_only(), nb::arg("ab12_dtype").none() = nb::none(), nb::arg("c_dtype").none() = nb::none(),
+      nb::arg("d_dtype").none() = nb::none(), nb::arg("acc_dtype").none() = nb::none(), nb::arg("major").none() = "n",
+      nb::arg("sf_vec_size").none() = 0, nb::arg("mma_tiler_mn").none() = nb::none(),
+      nb::arg("cluster_shape_mn").none() = nb::none(), nb::arg("w_out_in").none() = true, nb::arg("head_dim").none() = 192,
+      nb::sig(
+          "def __init__(self, *, ab12_dtype: data_type | str | typing.Any | None = None, "
+          "c_dtype: data_type | str | typing.Any | None = None, d_dtype: data_type | str | typing.Any | None = None, "
+          "acc_dtype: data_type | str | typing.Any | None = None, major: str = 'n', sf_vec_size: int = 0, "
+          "mma_tiler_mn: collections.abc.Sequence[int] | None = None, "
+          "cluster_shape_mn: collections.abc.Sequence[int] | None = None, w_out_in: bool = True, head_dim: int = 192) -> None"));
   add_state(options, options_from);
 
   nb::class_<Operation> operation(m, "Operation",
@@ -239,13 +277,17 @@ Tensors are passed as a sequence with a place for each of `tensors`: an array, a
           "A `TensorSpec` at the place of each output that these inputs ask for; checks everything but addresses.")
       .def(
           "run",
-          [](const Operation& op, const nb::sequence& tensors, const Options& options, float alpha, nb::handle stream) {
+          [](const Operation& op, const nb::sequence& tensors, const Options& options, nb::handle alpha, nb::handle stream) {
+            const float factor = alpha_of(op, alpha);
             const Given given(op, tensors, stream);
             const Stream s = given.stream(stream);
             const Unlocked unlocked;
-            op.run(given.views(), options, alpha, s);
+            op.run(given.views(), options, factor, s);
           },
-          nb::arg("tensors"), nb::arg("options") = Options(), nb::arg("alpha") = 1.0F, nb::arg("stream").none() = nb::none(),
+          nb::arg("tensors"), nb::arg("options") = Options(), nb::arg("alpha").none() = 1.0F,
+          nb::arg("stream").none() = nb::none(),
+          nb::sig("def run(self, tensors: collections.abc.Sequence, options: OperationOptions = ..., alpha: float = 1.0, "
+                  "stream: object | None = None) -> None"),
           "Checks everything, then launches a plan from the cache; nothing is written for a call that is refused.")
       .def("__getstate__", [](const Operation& op) { return std::string(op.name()); })
       .def("__setstate__", [](Operation& self, std::string_view name) { new (&self) Operation(Operation::named(name)); })
@@ -256,10 +298,13 @@ Tensors are passed as a sequence with a place for each of `tensors`: an array, a
   prepared
       .def(
           "__init__",
-          [](Prepared* self, const Operation& op, const nb::sequence& samples, const Options& options, float alpha) {
-            new (self) Prepared(op, Given(op, samples).views(), options, alpha);
+          [](Prepared* self, const Operation& op, const nb::sequence& samples, const Options& options, nb::handle alpha) {
+            const float factor = alpha_of(op, alpha);
+            new (self) Prepared(op, Given(op, samples).views(), options, factor);
           },
-          nb::arg("operation"), nb::arg("samples"), nb::arg("options") = Options(), nb::arg("alpha") = 1.0F)
+          nb::arg("operation"), nb::arg("samples"), nb::arg("options") = Options(), nb::arg("alpha").none() = 1.0F,
+          nb::sig("def __init__(self, operation: Operation, samples: collections.abc.Sequence, options: OperationOptions = ..., "
+                  "alpha: float = 1.0) -> None"))
       .def("check_support", &Prepared::check_support, "True, or raises what is wrong with the samples.")
       .def("compile", &Prepared::compile, "Checks, then compiles; the second call does nothing.")
       .def_prop_ro("is_compiled", &Prepared::is_compiled);

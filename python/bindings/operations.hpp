@@ -45,6 +45,9 @@ class Given {
   Keepers keep_;
 };
 
+/// A factor as it was given. Throws op.option for what is no number.
+float alpha_of(const ops::Operation& op, nb::handle value);
+
 /// How the places of an operation are named in messages. For ever.
 std::span<const OperandInfo> infos_of(const ops::Operation& op);
 

@@ -13,6 +13,11 @@
 /// What an operation is made of: names of tensors, what they have to look like, and a graph.
 namespace verglas::ops {
 
+// Words of messages.
+std::string text_of(const std::int64_t* values, int count);  ///< "(2, 3)"
+std::string shape_of(const TensorView& v);
+std::string text_of(Device d);
+
 inline bool is_given(const TensorView& v) noexcept { return v.dtype != DataType::not_set || v.data != nullptr; }
 
 /// A call as far as it does not depend on addresses and scalars.

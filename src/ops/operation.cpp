@@ -132,6 +132,40 @@ struct Prepared::Last {
   }
 };
 
+namespace {
+
+/// What a tensor is that the sample was not; nothing where both are alike.
+void refuse_other(const Problem& p, const Problem& sample, std::size_t i) {
+  const auto refuse = [&](std::string got, const std::string& want) {
+    throw broken(Rule::op_sample, p.who(static_cast<int>(i)), std::move(got), want + " as the sample");
+  };
+  const TensorView &v = p.given[i], &like = sample.given[i];
+  if (is_given(v) != is_given(like)) refuse(is_given(v) ? "a tensor" : "none", is_given(v) ? "none" : "one");
+  if (v.dtype != like.dtype) refuse(std::string(name_of(v.dtype)), std::string(name_of(like.dtype)));
+  const auto major = [](std::uint8_t axis) { return "axis " + std::to_string(axis) + " contiguous"; };
+  if (p.major[i] != sample.major[i]) refuse(major(p.major[i]), major(sample.major[i]));
+}
+
+/// The same of what all tensors have together.
+[[noreturn]] void refuse_other(const Problem& p, const Problem& sample) {
+  const auto batch = [](const Problem& x) { return "a batch of " + std::to_string(x.l); };
+  const Device device = p.at(0).device, wanted = sample.at(0).device;
+  std::string got = "strides of another alignment", want = "the alignment";
+  if ((p.l == 1) != (sample.l == 1)) {
+    got = batch(p);
+    want = sample.l == 1 ? batch(sample) : "a batch that is not 1";
+  } else if (p.rotated != sample.rotated) {
+    got = std::to_string(p.rotated) + " rotated features";
+    want = std::to_string(sample.rotated);
+  } else if (device != wanted) {
+    got = text_of(device);
+    want = text_of(wanted);
+  }
+  throw broken(Rule::op_sample, std::string(p.definition.name()), got, want + " as the samples");
+}
+
+}  // namespace
+
 Prepared::Prepared(Operation operation, std::span<const TensorView> samples, const Options& options, float alpha)
     : operation_(operation),
       samples_(samples.begin(), samples.end()),
@@ -165,11 +199,8 @@ void Prepared::execute(std::span<const TensorView> tensors, std::optional<float>
   const Problem p = operation_.problem(tensors, options_);
   if (!is_served(built_->key, key_of(p))) {
     const Problem sample = problem_of(*operation_.definition_, samples_, options_);
-    for (std::size_t i = 0; i < tensors.size(); ++i)
-      if (is_given(tensors[i]) != is_given(samples_[i]) || tensors[i].dtype != samples_[i].dtype || p.major[i] != sample.major[i])
-        throw broken(Rule::op_sample, p.who(static_cast<int>(i)), "another type or major than the sample's", "as the sample");
-    throw broken(Rule::op_sample, std::string(operation_.name()), "another batch, device or alignment than the samples'",
-                 "as the samples");
+    for (std::size_t i = 0; i < tensors.size(); ++i) refuse_other(p, sample, i);
+    refuse_other(p, sample);
   }
   launch(*built_, p, scalar, stream);
   last_->put(std::make_shared<const Repeat>(tensors, p, built_));

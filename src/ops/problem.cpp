@@ -8,12 +8,6 @@ namespace {
 
 using Extents = std::array<std::int64_t, 3>;
 
-std::string text_of(const std::int64_t* values, int count) {
-  std::string s = "(";
-  for (int i = 0; i < count; ++i) s += (i ? ", " : "") + std::to_string(values[i]);
-  return s + ")";
-}
-std::string shape_of(const TensorView& v) { return v.is_bare() ? "an address" : text_of(v.extent.data(), v.rank); }
 std::string type_list(std::initializer_list<DataType> types) {
   std::string s;
   for (const DataType t : types) s += (s.empty() ? "" : ", ") + std::string(name_of(t));
@@ -96,10 +90,7 @@ void check_devices(const Problem& p) {
   for (std::size_t i = 1; i < p.given.size(); ++i) {
     const Device d = p.given[i].device;
     if (!is_given(p.given[i]) || (d.type == first.type && (d.type == DeviceType::cpu || d.id == first.id))) continue;
-    const auto text = [](Device x) {
-      return x.type == DeviceType::cpu ? std::string("the host") : "CUDA device " + std::to_string(x.id);
-    };
-    throw broken(Rule::op_device, p.who(static_cast<int>(i)), "memory on " + text(d), text(first) + " as the first tensor");
+    throw broken(Rule::op_device, p.who(static_cast<int>(i)), "memory on " + text_of(d), text_of(first) + " as the first tensor");
   }
 }
 
@@ -120,6 +111,14 @@ void check_outputs(const Problem& p) {
 }
 
 }  // namespace
+
+std::string text_of(const std::int64_t* values, int count) {
+  std::string s = "(";
+  for (int i = 0; i < count; ++i) s += (i ? ", " : "") + std::to_string(values[i]);
+  return s + ")";
+}
+std::string shape_of(const TensorView& v) { return v.is_bare() ? "an address" : text_of(v.extent.data(), v.rank); }
+std::string text_of(Device d) { return d.type == DeviceType::cpu ? "the host" : "CUDA device " + std::to_string(d.id); }
 
 std::string Problem::who(int place) const {
   return std::string(definition.name()) + ", " + std::string(definition.tensors()[static_cast<std::size_t>(place)].name);

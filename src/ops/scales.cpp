@@ -13,11 +13,8 @@ using Six = std::array<std::int64_t, 6>;
 /// What blocks of e5m2 are brought to, in all operations: cuDNN's kernels have it, where the type would end at 57344.
 constexpr double kLargestE5m2 = 128;
 
-std::string text_of(const Six& values) {
-  std::string s = "(";
-  for (std::size_t i = 0; i < 6; ++i) s += (i ? ", " : "") + std::to_string(values[i]);
-  return s + ")";
-}
+std::string text_of(const Six& values) { return ops::text_of(values.data(), 6); }
+std::string strides_of(const TensorView& v) { return "strides " + ops::text_of(v.stride.data(), v.rank); }
 
 /// Atoms of 128 rows by 4 scales, as cuDNN's torch tensors list their axes: (32, 4, R', 4, K', L).
 struct AtomView {
@@ -47,11 +44,10 @@ void read_scales(const Problem& p, int place, std::int64_t rows, TensorView& v) 
   const bool is_atoms = v.rank == 6 && std::equal(atoms.extent.begin(), atoms.extent.end(), v.extent.begin());
   const bool is_ordered = v.rank == 6 && std::equal(ordered.begin(), ordered.end(), v.extent.begin());
   if (!is_atoms && !is_ordered)
-    throw broken(Rule::op_extent, p.who(place), std::to_string(v.rank) + " axes or other extents",
-                 text_of(atoms.extent) + " or " + text_of(ordered));
+    throw broken(Rule::op_extent, p.who(place), "shape " + shape_of(v), text_of(atoms.extent) + " or " + text_of(ordered));
   const bool fits = is_atoms ? has_form(v, atoms.extent, atoms.stride) : has_form(v, ordered, in_order(atoms.stride));
   if (!fits && atoms.bytes() > 0)
-    throw broken(Rule::op_layout, p.who(place), "other strides",
+    throw broken(Rule::op_layout, p.who(place), strides_of(v),
                  text_of(is_atoms ? atoms.stride : in_order(atoms.stride)) + ": atoms one after another");
   v.rank = 1;
   v.extent[0] = atoms.bytes();
@@ -121,7 +117,9 @@ void Problem::make_scales(int place, std::int64_t columns, DataType type) {
   require_type(place, {type});
   if (own.rank != 6 || !std::equal(atoms.extent.begin(), atoms.extent.end(), own.extent.begin()) ||
       (atoms.bytes() > 0 && !has_form(own, atoms.extent, atoms.stride)))
-    throw broken(Rule::op_layout, who(place), "another layout", text_of(atoms.extent) + " with strides " + text_of(atoms.stride));
+    throw broken(Rule::op_layout, who(place),
+                 own.is_bare() ? "an address" : "shape " + shape_of(own) + " with " + strides_of(own),
+                 text_of(atoms.extent) + " with strides " + text_of(atoms.stride));
 }
 
 Tensor Description::atoms(int place, const Feed& feed, std::array<std::int64_t, 3> dim) {

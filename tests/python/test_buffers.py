@@ -466,3 +466,18 @@ def test_ctypes_arrays_by_their_buffer(plain, out):
     memory = (ctypes.c_float * 30)(*B.reshape(-1).tolist())
     graph.execute({a: A, b: memory, y: out.array})
     assert (out.array == EXACT).all()
+
+
+def test_what_a_producer_says_against_its_export_is_a_refusal():
+    class Unwilling:
+        shape = (1,)
+
+        def __dlpack__(self, **_):
+            raise BufferError("only on Sundays\nand not then")
+
+    graph = verglas.Graph(io_data_type="fp32")
+    x = graph.tensor(name="x", dim=[1, 2, 2], stride=[4, 2, 1])
+    y = graph.matmul(x, x).set_output(True)
+    with pytest.raises(verglas.NotABufferError, match=r"pack\.object.*'x': got a Unwilling, not a concrete array") as caught:
+        graph.execute({x: Unwilling(), y: np.empty((1, 2, 2), np.float32)})
+    assert caught.value.got.endswith("BufferError: only on Sundays") and isinstance(caught.value, ValueError)

@@ -464,3 +464,34 @@ def test_no_class_has_a_frame_of_its_own_in_a_launch():
     classes = {c for c in vars(ops).values() if isinstance(c, type) and issubclass(c, ops._operation.PreparedOperation)}
     classes.discard(ops._operation.PreparedOperation)
     assert len(classes) >= 6 and {type(vars(c)["execute"]) for c in classes} == {_verglas.OperationMethod}
+
+
+@pytest.mark.parametrize(
+    ("rule", "options", "words"),
+    [
+        ("op.dtype", {"c_dtype": "float12"}, "c_dtype: got float12, wanted a type of verglas.data_type, or its name"),
+        ("op.dtype", {"acc_dtype": 7}, "acc_dtype: got 7, wanted a type of verglas.data_type"),
+        ("op.dtype", {"ab12_dtype": np.float64}, "ab12_dtype: got float64, wanted a type"),
+        ("op.option", {"c_major": None}, "major: got None, wanted 'n' or 'm'"),
+        ("op.option", {"mma_tiler_mn": (128, 128, 64)}, r"mma_tiler_mn: got \(128, 128, 64\), wanted two numbers"),
+        ("op.option", {"cluster_shape_mn": "2x1"}, "cluster_shape_mn: got '2x1', wanted two numbers"),
+        ("op.option", {"sf_vec_size": 16.0}, r"sf_vec_size: got 16\.0, wanted 16 or 32"),
+        ("op.option", {"ab12_stages": "four"}, "ab12_stages: got 'four', wanted 1 or more"),
+        ("op.option", {"ab12_stages": 0}, "ab12_stages: got 0, wanted 1 or more"),
+        ("op.option", {"alpha": None}, "gemm_swiglu, alpha: got None, wanted a number"),
+        ("op.option", {"alpha": "a" * 70}, "gemm_swiglu, alpha: got an object of type str, wanted a number"),
+    ],
+)
+def test_options_of_the_wrong_kind_are_refused_by_their_names(rule, options, words):
+    with pytest.raises(verglas.InvalidCallError, match=words) as caught:
+        ops.gemm_swiglu_forward(A, B, **options)
+    assert caught.value.rule == rule
+    if "c_dtype" not in options and "ab12_dtype" not in options and "c_major" not in options:
+        outputs = poisoned((5, 128, 2), np.float32), poisoned((5, 64, 2), np.float16)
+        with pytest.raises(verglas.InvalidCallError, match=words):
+            ops.GemmSwiglu(A, B, *outputs, **options)
+
+
+def test_an_operation_names_itself_where_an_array_is_refused():
+    with pytest.raises(verglas.InvalidCallError, match=r"call\.dtype\] gemm_swiglu, array 'b': got float64"):
+        ops.gemm_swiglu_forward(A, B.astype(np.float64))

@@ -119,6 +119,25 @@ REFUSES(op_option) {
   EXPECT_EQ(after([](S& s) { s.options = {.mma_tiler_mn = {128, 128}, .cluster_shape_mn = {1, 1}}; }), "");
 }
 
+// Scales of blocks are told what they are, and what they would have to be.
+TEST(RefusesScales, op_layout) {
+  Sample s;
+  const auto with = [&](TensorView scales) {
+    s.views[S::kA] = TensorView::dense(nullptr, DataType::fp8_e4m3, {4, 32, 1});
+    s.views[S::kB] = TensorView::dense(nullptr, DataType::fp8_e4m3, {64, 32, 1});
+    s.views[S::kSfa] = scales;
+    s.views[S::kSfb] = TensorView::dense(nullptr, DataType::fp8_e8m0, {1, 1, 1, 32, 4, 4});
+    for (const int i : {S::kAb12, S::kC}) s.views[static_cast<std::size_t>(i)] = {};
+    return said([&] { ops::Operation::named("gemm_swiglu").outputs(s.views, {.sf_vec_size = 32}); });
+  };
+  EXPECT_EQ(with(TensorView::dense(nullptr, DataType::fp8_e8m0, {4, 1})),
+            "invalid_call [op.extent] gemm_swiglu, sfa: got shape (4, 1), wanted (32, 4, 1, 4, 1, 1) or (1, 1, 1, 32, 4, 4)");
+  EXPECT_EQ(with(TensorView::strided(nullptr, DataType::fp8_e8m0, {1, 1, 1, 32, 4, 4}, {512, 512, 512, 16, 1, 4})),
+            "invalid_call [op.layout] gemm_swiglu, sfa: got strides (512, 512, 512, 16, 1, 4), wanted (512, 512, 512, 16, 4, 1): "
+            "atoms one after another");
+  EXPECT_EQ(with(TensorView::dense(nullptr, DataType::fp8_e8m0, {1, 1, 1, 32, 4, 4})), "");
+}
+
 REFUSES(op_device) {
   EXPECT_EQ(after([](S& s) { s.views[S::kC].device = {DeviceType::cuda, 1}; }),
             "invalid_call [op.device] gemm_swiglu, c: got memory on CUDA device 1, wanted the host as the first tensor");
@@ -132,13 +151,17 @@ REFUSES(op_sample) {
   op.compile();
   std::vector<TensorView> other = s.views;
   other[S::kC].dtype = DataType::bf16;
+  EXPECT_EQ(said([&] { op.execute(other); }), "invalid_call [op.sample] gemm_swiglu, c: got bf16, wanted fp32 as the sample");
+  other = s.views;
+  other[S::kA] = TensorView::strided(s.memory.data(), DataType::fp32, {4, 3, 2}, {1, 4, 12});
   EXPECT_EQ(said([&] { op.execute(other); }),
-            "invalid_call [op.sample] gemm_swiglu, c: got another type or major than the sample's, wanted as the sample");
+            "invalid_call [op.sample] gemm_swiglu, a: got axis 0 contiguous, wanted axis 1 contiguous as the sample");
+  other = s.views;
+  other = s.views;
   for (const int i : {S::kA, S::kB, S::kAb12, S::kC}) other[static_cast<std::size_t>(i)].extent[2] = 1;
   other[S::kC].dtype = DataType::fp32;
-  EXPECT_EQ(
-      said([&] { op.execute(other); }),
-      "invalid_call [op.sample] gemm_swiglu: got another batch, device or alignment than the samples', wanted as the samples");
+  EXPECT_EQ(said([&] { op.execute(other); }),
+            "invalid_call [op.sample] gemm_swiglu: got a batch of 1, wanted a batch that is not 1 as the samples");
   EXPECT_EQ(said([&] { op.execute(s.views); }), "");
 }
 

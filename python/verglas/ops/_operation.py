@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
 from verglas._verglas import Operation, OperationFunction, OperationMethod, OperationOptions, Prepared
-from verglas.ops._frameworks import common_framework, empty
+from verglas.ops._frameworks import common_framework, empty, refused
 from verglas.ops._result import TupleDict
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -61,8 +61,8 @@ def by_name(use: Use) -> Callable[[F], F]:
             declared(*args, **kwargs)  # has no body, but says what Python says of wrong arguments
             given = {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
             stages = given.get("ab12_stages", 1)
-            if stages < 1:
-                raise ValueError(f"ab12_stages is {stages}, wanted 1 or more")
+            if not isinstance(stages, int) or stages < 1:
+                raise refused("op.option", "ab12_stages", repr(stages), "1 or more")
             return use(
                 {place: given[name] for name, place in tensors.items()},
                 {option: given[name] for name, option in options.items()},

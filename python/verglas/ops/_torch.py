@@ -472,14 +472,18 @@ _NAMED = {
 }
 
 
-def _dtype(given: Any, default: torch.dtype) -> torch.dtype:
+def _dtype(option: str, given: Any, default: torch.dtype) -> torch.dtype:
     if given is None:
         return default
     if isinstance(given, torch.dtype):
         return given
     if isinstance(given, (str, data_type)) and given in _NAMED:
         return _NAMED[given]
-    return torch_dtype(TensorSpec([], given).data_type)
+    kind = spec_of(option, [], given, None).data_type
+    try:
+        return torch_dtype(kind)
+    except KeyError:
+        raise refused("op.dtype", option, kind.name, "a type of torch's") from None
 
 
 def _handle(stream: Any) -> int | None:
@@ -572,7 +576,7 @@ def run(
     stream = _handle(stream)
     chosen = {**options, "alpha": float(alpha)}
     arguments = {place: tensors.get(place) for place in inputs}
-    arguments |= {option: _dtype(options.get(option), default) for option, default in types.items()}
+    arguments |= {option: _dtype(option, options.get(option), default) for option, default in types.items()}
     arguments |= {option: chosen[option] for option in others if option in chosen}
     made = dict(zip(outputs, _call(name, {**arguments, "stream": stream}), strict=True))
     if "alpha" in others:  # its further outputs are not always made
