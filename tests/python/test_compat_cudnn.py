@@ -117,6 +117,49 @@ def test_arguments_by_position_are_cudnns():
     assert cudnn.pygraph().tensor(dim=(1, 1), stride=(1, 1), uid=-1).get_uid() > 0
 
 
+def test_overrides_by_position_follow_the_handle():
+    a, b, c = integers((1, 4, 8)), integers((1, 8, 4), 1), np.zeros((1, 4, 4), np.float32)
+    graph = cudnn.pygraph(io_data_type=cudnn.data_type.FLOAT, is_override_shape_enabled=True)
+    A, B = graph.tensor_like(a), graph.tensor_like(b)
+    C = graph.matmul(A, B).set_output(True)
+    graph.build([cudnn.heur_mode.A])
+    overrides = [A.get_uid(), C.get_uid()], [(1, 2, 8), (1, 2, 4)], [(32, 8, 1), (16, 4, 1)]
+    want = np.concatenate([(a @ b)[:, :2], np.zeros((1, 2, 4))], 1)
+    graph.execute({A: a, B: b, C: c}, None, cudnn.create_handle(), *overrides)
+    np.testing.assert_array_equal(c, want)
+    c[...] = 0
+    graph.execute_plan_at_index({A: a, B: b, C: c}, None, 0, None, *overrides)
+    np.testing.assert_array_equal(c, want)
+    assert graph.get_workspace_size(None, *overrides) == 0
+
+
+def test_calls_are_on_the_stream_of_the_graphs_handle():
+    a = integers((1, 4, 4))
+    handle = cudnn.create_handle()
+    graph = cudnn.pygraph(io_data_type=cudnn.data_type.FLOAT, handle=handle)
+    A = graph.tensor_like(a)
+    C = graph.matmul(A, A).set_output(True)
+    graph.build([cudnn.heur_mode.A])
+    c = np.empty_like(a)
+    cudnn.set_stream(handle, "no stream")
+    for run in (graph.execute, lambda pack, **more: graph.execute_plan_at_index(pack, None, 0, **more)):
+        with pytest.raises(verglas.InvalidCallError, match=r"pack\.stream"):
+            run({A: a, C: c})
+        run({A: a, C: c}, handle=cudnn.create_handle())
+        run({A: a, C: c}, stream=7)
+    cudnn.set_stream(handle, 7)
+    graph.execute({A: a, C: c})
+    np.testing.assert_array_equal(c, a @ a)
+
+
+def test_one_number_on_the_host_is_passed_by_value_to_a_gpu():
+    for device, on_gpu in (("cuda:0", True), ("cpu", False)):
+        graph = cudnn.pygraph(device=device)
+        assert graph.tensor_like(np.ones((1, 1, 1), np.float32)).get_is_pass_by_value() == on_gpu
+        assert not graph.tensor_like(np.ones((1, 1, 2), np.float32)).get_is_pass_by_value()
+        assert not graph.tensor_like(graph.tensor(dim=[1, 1, 1], stride=[1, 1, 1])).get_is_pass_by_value()
+
+
 def test_the_plan_that_was_built_last_by_its_index_is_executed():
     a = integers((1, 64, 64))
     graph = cudnn.pygraph(io_data_type=cudnn.data_type.FLOAT)

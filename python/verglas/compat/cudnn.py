@@ -151,6 +151,12 @@ def _default_device() -> str:
     return "cuda:0" if torch is not None and torch.cuda.is_available() else "cpu"
 
 
+def _is_number_on_host(buffer: Any) -> bool:
+    """Of one element, in memory that a GPU does not have."""
+    where = getattr(buffer, "__dlpack_device__", None)
+    return where is not None and where()[0] == 1 and all(extent == 1 for extent in buffer.shape)
+
+
 def _type(given: Any) -> Any:
     return _data_type.NOT_SET if given is None else given
 
@@ -158,8 +164,9 @@ def _type(given: Any) -> Any:
 class pygraph(_Graph):
     """`verglas.Graph` with cuDNN's constructor, and the arguments of its methods in cuDNN's order.
 
-    ``handle``, ``sm_count``, ``sm_version``, ``kernel_cache``, ``device_property`` and ``is_cuda_graph_replay_expected`` are
-    accepted and have no effect; ``device`` names another device than the default.
+    Calls without a handle are on the stream of ``handle`` where `set_stream` has given it one. ``sm_count``, ``sm_version``,
+    ``kernel_cache``, ``device_property`` and ``is_cuda_graph_replay_expected`` are accepted and have no effect; ``device`` names
+    another device than the default.
     """
 
     def __init__(
@@ -179,6 +186,8 @@ class pygraph(_Graph):
         is_cuda_graph_replay_expected: bool = False,
         device: str | None = None,
     ) -> None:
+        self._handle = handle
+        self._on_gpu = (device or _default_device()) != "cpu"
         super().__init__(
             name=name,
             io_data_type=_type(io_data_type),
@@ -214,7 +223,10 @@ class pygraph(_Graph):
         )
 
     def tensor_like(self, input: Any, name: str = "") -> _Tensor:
-        return super().tensor_like(input, name)
+        made = super().tensor_like(input, name)
+        if self._on_gpu and _is_number_on_host(input):
+            made.set_is_pass_by_value(True)
+        return made
 
     def moe_grouped_matmul(
         self,
@@ -247,8 +259,10 @@ class pygraph(_Graph):
     ) -> _Tensor:
         return super().moe_grouped_matmul_bwd(token, doutput, first_token_offset, _type(compute_data_type), name, **ours)
 
-    def get_workspace_size(self, handle: Handle | None = None, **overrides: Any) -> int:
-        return super().get_workspace_size(**overrides)
+    def get_workspace_size(
+        self, handle: Handle | None = None, override_uids: Any = None, override_shapes: Any = None, override_strides: Any = None
+    ) -> int:
+        return super().get_workspace_size(override_uids, override_shapes, override_strides)
 
     def get_workspace_size_plan_at_index(self, index: int, handle: Handle | None = None) -> int:
         return super().get_workspace_size_plan_at_index(index)
@@ -258,10 +272,40 @@ class pygraph(_Graph):
         self.select_plan(index)  # what `execute` runs from now on
         self.build_plans()
 
-    def execute_plan_at_index(
-        self, pack: Any, workspace: Any = None, index: int = 0, handle: Handle | None = None, **overrides: Any
+    def execute(
+        self,
+        pack: Any,
+        workspace: Any = None,
+        handle: Any = None,
+        override_uids: Any = None,
+        override_shapes: Any = None,
+        override_strides: Any = None,
+        *,
+        stream: Any = None,
     ) -> None:
-        super().execute_plan_at_index(pack, workspace, index, handle=handle, **overrides)
+        super().execute(
+            pack, workspace, stream, self._handle_of(handle, stream), override_uids, override_shapes, override_strides
+        )
+
+    def execute_plan_at_index(
+        self,
+        pack: Any,
+        workspace: Any = None,
+        index: int = 0,
+        handle: Any = None,
+        override_uids: Any = None,
+        override_shapes: Any = None,
+        override_strides: Any = None,
+        *,
+        stream: Any = None,
+    ) -> None:
+        used = self._handle_of(handle, stream)
+        super().execute_plan_at_index(pack, workspace, index, stream, used, override_uids, override_shapes, override_strides)
+
+    def _handle_of(self, handle: Any, stream: Any) -> Any:
+        """Of a call that names neither, the graph's own where it has a stream."""
+        is_named = handle is not None or stream is not None
+        return handle if is_named or not getattr(self._handle, "cuda_stream", 0) else self._handle
 
     def __getattr__(self, name: str) -> Any:
         if name in _MISSING_METHODS:
