@@ -1,5 +1,8 @@
 """Operations on JAX' arrays, eagerly and in what JAX compiles, maps and differentiates; on the CPU."""
 
+import subprocess
+import sys
+
 import ml_dtypes
 import numpy as np
 import ops_oracle as oracle
@@ -282,6 +285,24 @@ def test_arrays_of_numpy_are_of_jaxs_types_in_every_entry():
         for entry in (ops.gemm_amax_jax_forward, ops.gemm_swiglu_jax_forward, ops.gemm_srelu_jax_forward):
             with pytest.raises(verglas.InvalidCallError, match=r"op\.dtype.*, a: got float64"):
                 entry(a, b)
+
+
+FOREIGN_PROGRAM = """
+import jax, numpy as np
+import verglas
+verglas.gemm_amax_jax_forward
+call = jax.ffi.ffi_call("verglas.operation", jax.ShapeDtypeStruct((1,), np.float32))
+try:
+    jax.jit(call)(np.ones(1, np.float32)).block_until_ready()
+except Exception as e:
+    print(e)
+"""
+
+
+def test_programs_of_other_processes_find_the_operations():
+    """As `jax.export` makes them: no entry is called before they run."""
+    done = subprocess.run([sys.executable, "-c", FOREIGN_PROGRAM], capture_output=True, text=True, check=True)
+    assert "attribute" in done.stdout.lower() and "registered" not in done.stdout
 
 
 def test_a_call_moves_nothing_to_a_device_unasked():

@@ -34,6 +34,10 @@ def _register() -> None:
     )
 
 
+if _verglas.xla_targets() is not None:
+    _register()  # now, for programs that another process has exported
+
+
 @dataclasses.dataclass(frozen=True)
 class _Site:
     """A foreign call but for its arrays: places of inputs and outputs, (shape, dtype) of the latter."""
