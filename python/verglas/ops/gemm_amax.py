@@ -28,7 +28,9 @@ def gemm_amax_forward(
     Parameters
     ----------
     a_tensor, b_tensor : array
-        (M, K, L) and (N, K, L), packed, of one type: fp32, fp16, bf16.
+        (M, K, L) and (N, K, L), packed, of one type: fp32, fp16, bf16, fp8; fp4 with scales.
+    sfa_tensor, sfb_tensor : array
+        Scales of blocks of ``sf_vec_size`` elements along K, both or none; then a and b are fp8 or fp4.
     c_major : str
         ``"n"`` or ``"m"``: which axis of c is contiguous.
     c_dtype : data type

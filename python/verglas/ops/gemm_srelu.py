@@ -33,18 +33,22 @@ def gemm_srelu_forward(
     Parameters
     ----------
     a_tensor, b_tensor : array
-        (M, K, L) and (N, K, L), packed, of one type: fp32, fp16, bf16.
+        (M, K, L) and (N, K, L), packed, of one type: fp32, fp16, bf16, fp8; fp4 with scales.
+    sfa_tensor, sfb_tensor : array
+        Scales of blocks of ``sf_vec_size`` elements along K, both or none; then a and b are fp8 or fp4.
     prob_tensor : array
         (M, 1, L) in fp32, any strides; ones when ``None``.
     c_major : str
         ``"n"`` or ``"m"``: which axis of the outputs is contiguous.
     c_dtype, d_dtype : data type
-        bf16 when ``None``.
+        bf16 when ``None``; d in fp8 beside fp8 with scales.
+    norm_const_tensor : array
+        One fp32, with d in fp8: d is multiplied by it before its blocks of ``sf_vec_size`` columns get their scales.
 
     Returns
     -------
     TupleDict
-        c_tensor and d_tensor (M, N, L), and None for amax_tensor and sfd_tensor.
+        c_tensor and d_tensor (M, N, L), amax_tensor of fp4 operands, and sfd_tensor of an fp8 d.
     """
 
 
@@ -74,15 +78,20 @@ def gemm_srelu_backward(
 
     Parameters
     ----------
+    a_tensor, b_tensor, sfa_tensor, sfb_tensor, prob_tensor, norm_const_tensor : array
+        As in `gemm_srelu_forward`.
     c_tensor : array
         (M, N, L), packed, fp32, fp16 or bf16: the gradient of the forward d.
+    d_major : str
+        ``"n"`` or ``"m"``: which axis of d is contiguous.
     d_dtype : data type
-        bf16 when ``None``.
+        bf16 when ``None``; fp8 beside fp8 with scales.
 
     Returns
     -------
     TupleDict
-        d_tensor (M, N, L), the gradient of x; dprob_tensor (M, 1, L) in fp32; and None for amax_tensor and sfd_tensor.
+        d_tensor (M, N, L), the gradient of x; dprob_tensor (M, 1, L) in fp32; amax_tensor of fp4 operands; sfd_tensor of an
+        fp8 d.
     """
 
 

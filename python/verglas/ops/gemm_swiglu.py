@@ -33,15 +33,16 @@ def gemm_swiglu_forward(
     Parameters
     ----------
     a_tensor, b_tensor : array
-        (M, K, L) and (N, K, L), packed, of one type: fp32, fp16, bf16, fp8. N is a multiple of 64.
+        (M, K, L) and (N, K, L), packed, of one type: fp32, fp16, bf16, fp8; fp4 with scales. N is a multiple
+        of 64.
     c_major : str
         ``"n"`` or ``"m"``: which axis of the outputs is contiguous.
     ab12_dtype, c_dtype : data type
-        fp32 and fp16 when ``None``.
+        fp32 and fp16 when ``None``; c in fp8 beside operands with scales.
     sfa_tensor, sfb_tensor : array
         Scales of blocks of ``sf_vec_size`` elements along K, both or none; then a and b are fp8 or fp4.
     norm_const_tensor : array
-        One fp32, with c in fp8_e4m3: c is multiplied by it before its blocks of ``sf_vec_size`` columns get their scales.
+        One fp32, with c in fp8: c is multiplied by it before its blocks of ``sf_vec_size`` columns get their scales.
 
     Returns
     -------
