@@ -168,7 +168,10 @@ def host_time(call: Callable[[], Any]) -> float:
 
 def main() -> int:
     result: dict[str, Any] = {"benchmark": "bench/gpu_host/operations.py", "device": torch.cuda.get_device_name()}
-    result |= {"command": " ".join(["bench/gpu_host/operations.py FILE", *sys.argv[2:]]), "commit": os.environ.get("COMMIT", "unknown")}
+    result |= {
+        "command": " ".join(["bench/gpu_host/operations.py FILE", *sys.argv[2:]]),
+        "commit": os.environ.get("COMMIT", "unknown"),
+    }
     result |= {"rows": [], "refused": {}, "host_us": {}}
     for m, n, k in (map(int, size.split("x")) for size in sys.argv[2:] or SIZES):
         for name, make in cases(m, n, k).items():

@@ -259,19 +259,13 @@ std::string said_by_sm90(const OfGroups& c) {
 }
 
 REFUSES(sm90_grouped) {
-  EXPECT_EQ(said_by_sm90({.mode = MoeMode::gather, .zero_fill = true}),
-            "sm90.grouped group_offset 'o': zeros in rows without a token");
+  EXPECT_EQ(said_by_sm90({.mode = MoeMode::scatter, .zero_fill = true}),
+            "sm90.grouped group_offset 'o': zeros in rows to which nothing is scattered");
   EXPECT_EQ(said_by_sm90({.mode = MoeMode::scatter, .reduces = true, .reduction = ReductionMode::avg}),
             "sm90.grouped group_offset 'o': the mean of rows that may have no token");
   EXPECT_EQ(said_by_sm90({.groups = 1025}), "sm90.grouped group_offset 'o': 1025 groups of at most 1024");
   EXPECT_EQ(said_by_sm90({.by_pointers = true, .has_other = true}),
             "sm90.grouped group_offset 'o': weights by address beside others");
-  EXPECT_EQ(said_by_sm90({.zero_fill = true, .keeps_sum = true}),
-            "sm90.grouped group_offset 'o': zeros in rows without a group of several outputs");
-  EXPECT_EQ(said_by_sm90({.zero_fill = true, .reduces = true, .reduces_rows = true}),
-            "sm90.grouped group_offset 'o': zeros in rows without a group of several outputs");
-  EXPECT_EQ(said_by_sm90({.zero_fill = true, .quantises = true}),
-            "sm90.grouped group_offset 'o': zeros in rows without a group of several outputs");
   EXPECT_EQ(said_by_sm90({.is_gradient = true, .out = DataType::int8}), "sm90.grouped group_offset 'o': adds to int8");
   for (const OfGroups& served : {OfGroups{},
                                  {.mode = MoeMode::gather},
@@ -282,6 +276,10 @@ REFUSES(sm90_grouped) {
                                  {.keeps_sum = true},
                                  {.is_gradient = true},
                                  {.zero_fill = true, .reduces = true},
+                                 {.zero_fill = true, .keeps_sum = true},
+                                 {.zero_fill = true, .reduces = true, .reduces_rows = true},
+                                 {.zero_fill = true, .quantises = true},
+                                 {.mode = MoeMode::gather, .zero_fill = true, .keeps_sum = true},
                                  {.by_pointers = true},
                                  {.has_other = true},
                                  {.converts = true},

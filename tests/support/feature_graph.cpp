@@ -234,7 +234,7 @@ class Drawer {
       if (mode_ == MoeMode::scatter) index_ = list("scattered"), slot_ = list("slots");
       a_rows = mode_ == MoeMode::gather ? tokens_ : m_;
       b_batch = kind_ == Kind::gradient ? 1 : experts_;
-      zero_fill_ = kind_ == Kind::rows && mode_ == MoeMode::none && r_.chance(25);
+      zero_fill_ = kind_ == Kind::rows && mode_ != MoeMode::scatter && r_.chance(25);
       accumulates_ = kind_ == Kind::gradient && r_.chance(40);
     }
     // (1, depth, M) and (1, depth, N) are what a gradient reads.

@@ -217,6 +217,8 @@ GroupedCalls::Want GroupedCalls::wanted(const Grouping& g) const {
       const std::int64_t at = to * p.pitch_d + n;
       if (owner < 0) {
         put(want.d, p.out, at, 0);
+        if (p.is_fused) put(want.sum, DataType::fp32, at, 0);
+        want.reduced["most"][static_cast<std::size_t>(to)] = -kInfinity;
         continue;
       }
       const std::int64_t row_of_b = (owner % g.experts * kMostN + n) * kMostK;

@@ -38,7 +38,7 @@ std::optional<Decline> fault_of_groups(const chain::FusionChain& c) {
   };
   if (g.mode != MoeMode::none) {
     const auto counts_rows = [](const chain::Reduction& r) { return r.mode == ReductionMode::avg && r.reduces[1]; };
-    if (g.zero_fill) return no("zeros in rows without a token");
+    if (g.zero_fill && g.mode == MoeMode::scatter) return no("zeros in rows to which nothing is scattered");
     if (std::ranges::any_of(c.reductions, counts_rows)) return no("the mean of rows that may have no token");
   }
   if (!c.tables.empty() && std::ranges::any_of(c.inputs, [&](const chain::MatrixInput& in) {
@@ -52,9 +52,6 @@ std::optional<Decline> fault_of_groups(const chain::FusionChain& c) {
       return no("adds to " + std::string(name_of(t)));
   }
   if (c.stores.empty() && g.axis == chain::GroupedAxis::k) return no("the product is not stored");
-  const auto keeps_rows = [](const chain::Reduction& r) { return !r.reduces[1]; };
-  if (g.zero_fill && (c.stores.size() > 1 || !c.quantised.empty() || std::ranges::any_of(c.reductions, keeps_rows)))
-    return no("zeros in rows without a group of several outputs");
   return std::nullopt;
 }
 

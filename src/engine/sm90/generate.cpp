@@ -100,6 +100,7 @@ class Generator {
     const chain::Role& role = c_.roles[static_cast<std::size_t>(s.role)];
     const std::string_view type = slot_name(c_.operands[static_cast<std::size_t>(role.operand)].dtype);
     const int slot = slot_in(plan_.aux, s.role);
+    pass_row_ += fmt::format("    zero_row<8 * {}::BYTES>(a.aux[{}], row, p.n);\n", type, slot);
     const auto end = staged_.further.begin() + staged_.further_count;
     const auto it = std::find_if(staged_.further.begin(), end, [&](const StagedRole& r) { return r.role == s.role; });
     if (it == end) {
@@ -143,18 +144,18 @@ class Generator {
     return std::move(plan_);
   }
 
+  DataType type_of(int role) const {
+    return c_.operands[static_cast<std::size_t>(c_.roles[static_cast<std::size_t>(role)].operand)].dtype;
+  }
   /// Elements, scales, block and whether these lie in atoms.
   std::string quantiser_of(const chain::Quantise& q) const {
-    const auto operand = [&](int role) {
-      return c_.operands[static_cast<std::size_t>(c_.roles[static_cast<std::size_t>(role)].operand)].dtype;
-    };
-    const DataType data = operand(q.role);
+    const DataType data = type_of(q.role);
     std::string elements = data == DataType::fp4_e2m1   ? "E2m1Elements"
                            : data == DataType::fp8_e4m3 ? "E4m3Elements"
                                                         : "E5m2Elements";
     if (q.vmax != numeric::largest_of(data))
       elements = fmt::format("UpTo<{}, {:#x}u>", elements, std::bit_cast<std::uint32_t>(q.vmax));
-    return fmt::format("{}, {}, {}, {}", elements, operand(q.scale_role) == DataType::fp8_e8m0 ? "E8m0Stored" : "E4m3Stored",
+    return fmt::format("{}, {}, {}, {}", elements, type_of(q.scale_role) == DataType::fp8_e8m0 ? "E8m0Stored" : "E4m3Stored",
                        q.block, c_.roles[static_cast<std::size_t>(q.scale_role)].is_interleaved);
   }
 
@@ -179,6 +180,8 @@ class Generator {
       loop(fmt::format("{}[i] = static_cast<float>(v{}[i]);", value, q.value));
     }
     state_ += fmt::format("  {} quantiser{};\n", type, quantised_);
+    pass_row_ += fmt::format("    zero_row<{}>(a.aux[{}], row, p.n);\n", bits_of(type_of(q.role)), slot);
+    if (is_scaled) pass_row_ += fmt::format("    zero_row<8>(a.aux[{}], row, p.n / {});\n", scales, q.block);
     if (is_scaled)
       begin_ += fmt::format("    {}::pad<64 * Layout<Config>::M_BLOCKS, Config::BLOCK_N>(a.aux[{}], p, t);\n", type, scales);
     line(fmt::format("quantiser{}.unit({}, a.aux[{}], a.aux[{}], p, at);", quantised_, value, slot, scales));
@@ -290,6 +293,8 @@ class Generator {
       absorb_ += fmt::format("    absorb_rows<{0}, COUNT>(rows{1}, terms{1}, p, at);\n", mode, j);
     }
     if (!r.reduces[1]) {
+      pass_row_ +=
+          fmt::format("    if (threadIdx.x % 32 == 0) {0}.out[row * {0}.row_stride] = {1}::identity();\n", argument, mode);
       state_ += fmt::format("  float kept{}[Layout<Config>::M_BLOCKS][2];\n", j);
       end_rows_ += fmt::format(
           "    if constexpr (LATE)\n      kept{0}[block][0] = rows{0}[0], kept{0}[block][1] = rows{0}[1];\n    else\n      "
@@ -373,6 +378,7 @@ class Generator {
     if (staged_.tile.role >= 0)
       copies += fmt::format("  VG_DEVICE int tile_batch(int batch) const {{ return a.aux[{}].batch_stride != 0 ? batch : 0; }}\n",
                             tile_slot_);
+    if (c_.grouping.zero_fill) copies += fmt::format("  VG_DEVICE void pass_row(int row) const {{\n{}  }}\n", pass_row_);
     if (!store_further_.empty())
       copies += fmt::format(
           "  VG_DEVICE void store_further(bool leader, uint32 chunk, int width, int batch, int row, int col) const {{\n{}  }}\n",
@@ -450,7 +456,7 @@ class Generator {
   int runs_stored_ = 0;
   int run_bytes_ = 0;  ///< of a slot, as far as outputs have their place in it
   std::string state_, load_ahead_, store_further_, store_runs_, has_rests_, store_rests_, fetch_, absorb_, end_units_,
-      begin_chunk_, pass_, end_chunk_, begin_, begin_rows_, end_rows_, start_, keep_, clear_;
+      begin_chunk_, pass_, pass_row_, end_chunk_, begin_, begin_rows_, end_rows_, start_, keep_, clear_;
   Ending ending_, last_;
 };
 

@@ -20,7 +20,8 @@ struct EpilogueText {
   /// unit(float (&x)[GEMMS][8], const Position&) for each unit of it that meets D, absorb<COUNT>(const Position&) behind COUNT of
   /// them, pass(int block, int unit) for others, where STEP is not 0 end_units(const Position& last) behind so many of them or
   /// the last of a chunk, end_chunk<UNITS>(int block, int first_unit); end_rows(int block), then end(); start() before the first
-  /// tile and finish() behind the last; and clear() where D has no element. With LOADS_TILE also map(int which, int width) and
+  /// tile and finish() behind the last; and clear() where D has no element. With ZERO_FILL pass_row(int row), by a warp for each
+  /// row that nobody owns: what all outputs but D have there. With LOADS_TILE also map(int which, int width) and
   /// tile_batch(int), with FURTHER_OUTPUTS store_further(bool leader, chunk, width, batch, row, col); with RUN_BYTES, for
   /// runs.cuh, units of two products and store_runs(bool leader, slot, batch, row).
   std::string body =
@@ -43,6 +44,7 @@ struct EpilogueText {
       "  VG_DEVICE void start(const TilePiece&) {}\n"
       "  VG_DEVICE void finish(const TilePiece&) {}\n"
       "  VG_DEVICE void clear(const TilePiece&) {}\n"
+      "  VG_DEVICE void pass_row(int) const {}\n"
       "};";
 };
 

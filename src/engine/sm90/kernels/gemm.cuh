@@ -7,6 +7,7 @@
 #include "rope.cuh"
 #include "runs.cuh"
 #include "split.cuh"
+#include "unowned.cuh"
 
 namespace vg {
 
@@ -79,7 +80,13 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
   Either<(C::SPLIT > 1), Split<C>, Whole> split(smem, consumer);
   if (C::PROGRAMMATIC) wait_for_previous_kernel();
   Tiles<C> tiles(p, memory);
-  if constexpr (C::ZERO_FILL) tiles.fill_unowned();
+  if constexpr (C::ZERO_FILL) {
+    each_unowned<C>(p, memory, [&](int row) {
+      if constexpr (C::HAS_D)
+        zero_row<8 * C::Output::BYTES>(p.d_view.address, p.d_view.outer_stride, p.d_view.inner_stride, row, p.n);
+      epilogue.pass_row(row);
+    });
+  }
   const uint32 count = tiles.count();
   Turns<C> turns(p, tiles, memory, smem);
   if constexpr (C::PINGPONG) {

@@ -244,18 +244,6 @@ class GroupTiles {
     consumer_sync(consumer);
   }
 
-  /// +0 into the rows of D that no group owns, by the consumers of all blocks.
-  VG_DEVICE void fill_unowned() const {
-    const int last = table_.begin[p_.groups], ahead = table_.begin[0], rows = ahead + p_.m - last;
-    constexpr int THREADS = 128 * C::CONSUMERS;
-    for (int i = static_cast<int>(blockIdx.x); i < rows; i += static_cast<int>(gridDim.x)) {
-      const int64 row = i < ahead ? i : last + i - ahead;
-      auto* to = static_cast<Piece<C::Output::BYTES>*>(p_.d_view.address) + row * p_.d_view.outer_stride;
-      for (int64 n = static_cast<int>(threadIdx.x) - 128 * C::PRODUCERS; n < p_.n; n += THREADS)
-        to[n * p_.d_view.inner_stride] = {};
-    }
-  }
-
  private:
   struct alignas(16) Listed {
     int m, n, batch, row;
