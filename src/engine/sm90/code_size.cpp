@@ -65,7 +65,7 @@ double decoding_of(const KernelConfig& k) {
 int instructions_of(const chain::FusionChain& c, const KernelConfig& k) {
   double of_value = 0, fixed = kKernel + decoding_of(k);
   if (k.rotates) return static_cast<int>(fixed + kRope + kDrain * results_of(k));
-  for (const chain::Step& s : c.steps) of_value += code_of(s.mode);
+  for (const chain::Step& s : c.steps) of_value += is_free(c, s) ? 0 : code_of(s.mode);
   const StagedRoles staged = staged_roles(c);
   const int tile = staged.tile.role;
   for (const chain::Value& v : c.values)

@@ -87,12 +87,7 @@ class Generator {
   /// To bf16 or fp16, where anybody but a store reads the value: a store rounds by itself.
   void round(int v) {
     const DataType type = c_.values[static_cast<std::size_t>(v)].dtype;
-    const auto is_input = [v](const chain::Step& s) { return std::find(s.input.begin(), s.input.end(), v) != s.input.end(); };
-    const auto is_reduced = [v](const auto& r) { return r.value == v; };
-    const bool is_read = std::any_of(c_.steps.begin(), c_.steps.end(), is_input) ||
-                         std::any_of(c_.reductions.begin(), c_.reductions.end(), is_reduced) ||
-                         std::any_of(c_.quantised.begin(), c_.quantised.end(), is_reduced);
-    if (is_read && (type == DataType::bf16 || type == DataType::fp16))
+    if (is_read(c_, v) && (type == DataType::bf16 || type == DataType::fp16))
       line(fmt::format("round_to<{}>(v{});", slot_name(type), v));
   }
 

@@ -96,7 +96,7 @@ double cycles_of_quantisers(const chain::FusionChain& c) {
 double drain_of(const chain::FusionChain& c) {
   const StagedRoles staged = staged_roles(c);
   double cycles = 0;
-  for (const chain::Step& s : c.steps) cycles += s.is_rope ? 0 : cycles_of(s.mode);
+  for (const chain::Step& s : c.steps) cycles += s.is_rope || is_free(c, s) ? 0 : cycles_of(s.mode);
   for (const chain::Value& v : c.values)
     if (v.kind == chain::ValueKind::aux) cycles += !v.varies[1] || !v.varies[2] || v.source == staged.tile.role ? 60 : 250;
   if (has_runs(c)) {

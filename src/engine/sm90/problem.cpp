@@ -43,6 +43,19 @@ ProductRoles product_roles(const chain::FusionChain& c) noexcept {
   return r;
 }
 
+bool is_read(const chain::FusionChain& c, int value) {
+  const auto is_value = [value](const auto& reader) { return reader.value == value; };
+  return std::ranges::any_of(c.steps,
+                             [value](const chain::Step& s) { return std::ranges::find(s.input, value) != s.input.end(); }) ||
+         std::ranges::any_of(c.reductions, is_value) || std::ranges::any_of(c.quantised, is_value);
+}
+bool is_free(const chain::FusionChain& c, const chain::Step& s) {
+  if (s.mode != PointwiseMode::identity) return false;
+  const DataType from = c.values[static_cast<std::size_t>(s.input[0])].dtype,
+                 to = c.values[static_cast<std::size_t>(s.value)].dtype;
+  return from == to || (to != DataType::int32 && from != DataType::int32 && !is_read(c, s.value));
+}
+
 Problem problem_of(const ProductRoles& r, const recipe::RoleView* views, int input_bytes, int output_bytes) noexcept {
   Problem p;
   if (r.d >= 0) {

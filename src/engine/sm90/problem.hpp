@@ -35,6 +35,11 @@ struct StagedRoles {
 };
 StagedRoles staged_roles(const chain::FusionChain& chain);
 
+/// Does anybody but a store read the value? Stores round by themselves.
+bool is_read(const chain::FusionChain& chain, int value);
+/// A step that takes no instruction: it passes on what it reads, or its result is rounded by a store.
+bool is_free(const chain::FusionChain& chain, const chain::Step& step);
+
 /// The product of these views, one a role (canonical axes). Axes of extent 1 get a stride that every path can take: theirs means
 /// nothing.
 Problem problem_of(const ProductRoles& roles, const recipe::RoleView* views, int input_bytes, int output_bytes) noexcept;
