@@ -21,7 +21,10 @@ STATES = {name: state for names, state in ROWS for name in re.findall(r"`([\w.]+
 def test_the_table_is_true(name):
     of, _, attribute = name.rpartition(".")
     owner = cudnn.pygraph() if of == "pygraph" else getattr(cudnn, of) if of else cudnn
-    if STATES[name] == "missing":
+    if of == "tensor":
+        with pytest.raises(NotImplementedError, match=rf"tensor\.{attribute}"):
+            getattr(cudnn.pygraph().tensor(dim=[1, 1], stride=[1, 1]), attribute)(None)
+    elif STATES[name] == "missing":
         with pytest.raises(NotImplementedError, match=attribute):
             getattr(owner, attribute)
     elif STATES[name] == "here, with JAX":
@@ -35,7 +38,8 @@ def test_the_table_is_whole():
     methods = {f"pygraph.{name}" for name in (*cudnn._MISSING_METHODS, *vars(verglas.Graph)) if not name.startswith("_")}
     enums = (cudnn.data_type, cudnn.pointwise_mode, cudnn.reduction_mode, cudnn.tensor_reordering)
     members = {f"{e.__name__}.{name}" for e in enums for name in e._missing}
-    assert set(STATES) == {*cudnn.__all__, *cudnn._MISSING, *cudnn._WITH_JAX, *methods, *members}
+    of_tensors = {f"tensor.{name}" for name in cudnn._MISSING_OF_TENSORS}
+    assert set(STATES) == {*cudnn.__all__, *cudnn._MISSING, *cudnn._WITH_JAX, *methods, *members, *of_tensors}
 
 
 @pytest.fixture(autouse=True)
@@ -378,6 +382,24 @@ def test_script_graph_of_arrays_called_by_position(outputs):
     np.testing.assert_array_equal(graph(2 * x, w, 2 * bias, handle=cudnn.create_handle()), 2 * want)
     with pytest.raises(ValueError, match="Number of arguments"):
         graph(x, w)
+
+
+@pytest.mark.parametrize("name", ["mm", None])
+def test_arguments_of_a_node_have_their_names_however_they_are_passed(name):
+    x, w = integers((1, 8, 8)), integers((1, 8, 8), 1)
+    with cudnn.Graph(io_data_type=np.float32) as graph:
+        named = {} if name is None else {"name": name}
+        graph.relu(graph.matmul(x, w, **named), 0.5, None, None, "fp32", "act").set_output(True)
+        with pytest.raises(TypeError):
+            graph.matmul(x, w, A=x)
+        with pytest.raises(ValueError, match="act already used"):
+            graph.relu(x, name="act")
+    node = name or "matmul.0"
+    product = x @ w
+    want = np.where(product > 0, product, 0.5 * product)
+    np.testing.assert_array_equal(graph({f"{node}::A": x, f"{node}::B": w})["act::out"], want)
+    graph.set_io_tuples([f"{node}::A", f"{node}::B"], ["act::0"])
+    np.testing.assert_array_equal(graph(x, w), want)
 
 
 def test_script_graph_called_by_name():

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import itertools
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -20,6 +22,12 @@ _TAKEN = frozenset(
 _PLAIN = frozenset({"get_workspace_size", "get_workspace_size_plan_at_index", "to_json", "describe", "explain", "plan"})
 # What cuDNN calls the results of a node, where it is not OUT_0.
 _RESULTS = {"matmul": "C", "reduction": "Y", "block_scale_dequantize": "Y"}
+
+
+def _arguments_of(method: Callable[..., Any]) -> list[str]:
+    """Names of its arguments, in their order."""
+    declared = getattr(method, "__nb_signature__", None)
+    return re.findall(r", (\w+): ", declared[0][0]) if declared else list(inspect.signature(method).parameters)
 
 
 class Graph:
@@ -106,12 +114,17 @@ class Graph:
 
     def _node(self, kind: str, method: Callable[..., Any]) -> Callable[..., Any]:
         def add(*args: Any, **options: Any) -> Any:
-            name = options.setdefault("name", next(f"{kind}.{i}" for i in itertools.count() if f"{kind}.{i}" not in self._nodes))
+            by_place = dict(zip(_arguments_of(method), args, strict=False))
+            if len(by_place) < len(args) or not by_place.keys().isdisjoint(options):
+                return method(*args, **options)  # which says what is wrong with them
+            given = {**by_place, **options}
+            if not given.get("name"):
+                given["name"] = next(f"{kind}.{i}" for i in itertools.count() if f"{kind}.{i}" not in self._nodes)
+            name = given["name"]
             if name in self._nodes:
                 raise ValueError(f"Node name {name} already used")
             self._nodes.add(name)
-            placed = [self._tensor(value, f"{name}::{i}") for i, value in enumerate(args)]
-            made = method(*placed, **{key: self._tensor(value, f"{name}::{key}") for key, value in options.items()})
+            made = method(**{key: self._tensor(value, f"{name}::{key}") for key, value in given.items()})
             for i, result in enumerate(made if isinstance(made, (list, tuple)) else [made]):
                 self._outputs[f"{name}::{i}"] = result
                 if i == 0:

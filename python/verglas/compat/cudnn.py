@@ -27,6 +27,18 @@ from verglas.ops import TupleDict
 __version__ = "1.28.0"  # whose names and argument order these are
 
 tensor = Tensor = _Tensor
+
+
+def _missing_of_tensors(name: str) -> Any:
+    def missing(self: _Tensor, *_: Any, **__: Any) -> Any:
+        raise NotImplementedError(f"tensor.{name} is not there yet")
+
+    return missing
+
+
+_MISSING_OF_TENSORS = ("get_ragged_offset", "set_ragged_offset")
+for _name in _MISSING_OF_TENSORS:
+    setattr(_Tensor, _name, _missing_of_tensors(_name))
 cudnnGraphNotSupportedError = _UnsupportedError
 cudnnError = _Error
 
