@@ -31,7 +31,7 @@ struct Options {
   DataType d_dtype = DataType::not_set;
   DataType acc_dtype = DataType::fp32;  ///< fp16, where it is legal, is computed in fp32
   Major major = Major::n;               ///< of outputs that are to be made
-  int sf_vec_size = 0;                  ///< elements that share a scale: 16 or 32; 0: the operation's default
+  int sf_vec_size = 0;                  ///< elements that share a scale: 16 or 32; 0: 32
   bool w_out_in = true;                 ///< gemm_proj_rope_mxfp8: rows of w are features of the result
   std::array<int, 2> mma_tiler_mn{};    ///< cuDNN's tiles and clusters: those that exist are accepted, and change nothing
   std::array<int, 2> cluster_shape_mn{};
