@@ -25,6 +25,7 @@ struct Problem {
   const Definition& definition;
   std::array<TensorView, kMaxTensors> given{};
   const Options& options;
+  const Problem* like = nullptr;  ///< whose majors count where strides say nothing of them
   std::int64_t m = 0, n = 0, k = 0, l = 0;
   int block = 0;                                  ///< elements of K that share a scale; 0: there are no scales
   std::int64_t head = 0, rotated = 0;             ///< features of a head, and those that are rotated
@@ -163,7 +164,8 @@ const Definition& gemm_dsrelu() noexcept;
 const Definition& gemm_proj_rope_mxfp8() noexcept;
 
 /// Checks all that can be checked without an address.
-Problem problem_of(const Definition& definition, std::span<const TensorView> tensors, const Options& options);
+Problem problem_of(const Definition& definition, std::span<const TensorView> tensors, const Options& options,
+                   const Problem* like = nullptr);
 /// The view of an operand.
 TensorView cut_out(const TensorView& whole, const Feed& feed) noexcept;
 

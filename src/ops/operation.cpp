@@ -87,8 +87,8 @@ std::vector<TensorView> Operation::outputs(std::span<const TensorView> tensors, 
   return all;
 }
 
-Problem Operation::problem(std::span<const TensorView> tensors, const Options& options) const {
-  Problem p = problem_of(*definition_, tensors, options);
+Problem Operation::problem(std::span<const TensorView> tensors, const Options& options, const Problem* like) const {
+  Problem p = problem_of(*definition_, tensors, options, like);
   require_outputs(p);
   return p;
 }
@@ -196,9 +196,9 @@ void Prepared::execute(std::span<const TensorView> tensors, std::optional<float>
   const TensorView scalar = TensorView::address(&value);
   if (const auto last = last_->find(tensors))
     if (last->launch(*built_, tensors, scalar, stream)) return;
-  const Problem p = operation_.problem(tensors, options_);
+  const Problem sample = problem_of(*operation_.definition_, samples_, options_);
+  const Problem p = operation_.problem(tensors, options_, &sample);
   if (!is_served(built_->key, key_of(p))) {
-    const Problem sample = problem_of(*operation_.definition_, samples_, options_);
     for (std::size_t i = 0; i < tensors.size(); ++i) refuse_other(p, sample, i);
     refuse_other(p, sample);
   }

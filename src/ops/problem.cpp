@@ -20,11 +20,11 @@ bool is_one_of(DataType t, std::initializer_list<DataType> types) {
 /// Strides of a packed matrix whose axis `major` is contiguous.
 Extents packed(const Extents& e, int major) { return major == 1 ? Extents{e[1], 1, e[0] * e[1]} : Extents{1, e[0], e[0] * e[1]}; }
 
-/// The contiguous axis of a packed matrix, the second where both would do. Strides of axes of extent 1 do not count.
-std::optional<std::uint8_t> major_of(const TensorView& v) {
+/// The contiguous axis of a packed matrix, `first` where both would do. Strides of axes of extent 1 do not count.
+std::optional<std::uint8_t> major_of(const TensorView& v, std::uint8_t first) {
   const Extents e{v.extent[0], v.extent[1], v.extent[2]};
   const bool is_empty = e[0] == 0 || e[1] == 0 || e[2] == 0;
-  for (const std::uint8_t major : {std::uint8_t{1}, std::uint8_t{0}}) {
+  for (const std::uint8_t major : {first, static_cast<std::uint8_t>(1 - first)}) {
     const Extents want = packed(e, major);
     bool fits = true;
     for (std::size_t i = 0; i < 3; ++i) fits &= e[i] == 1 || v.stride[i] == want[i];
@@ -48,7 +48,8 @@ void require_extent(const Problem& p, int place, const Extents& want) {
 
 std::uint8_t require_packed(const Problem& p, int place) {
   const TensorView& v = p.at(place);
-  if (const auto major = major_of(v)) return *major;
+  const std::uint8_t first = p.like == nullptr ? std::uint8_t{1} : p.like->major[static_cast<std::size_t>(place)];
+  if (const auto major = major_of(v, first)) return *major;
   throw broken(Rule::op_layout, p.who(place), "strides " + text_of(v.stride.data(), 3) + " for shape " + shape_of(v),
                "a packed matrix");
 }
@@ -219,7 +220,8 @@ void Problem::make_matrix(int place, std::int64_t columns, DataType wanted, Data
   v.dtype = has(place) ? at(place).dtype : wanted != DataType::not_set ? wanted : otherwise;
   if (!is_one_of(v.dtype, types)) throw broken(Rule::op_dtype, who(place), std::string(name_of(v.dtype)), type_list(types));
   const Extents extent{m, columns, l};
-  major[i] = as >= 0 ? major[static_cast<std::size_t>(as)] : options.major == Major::n ? 1 : 0;
+  const std::uint8_t first = like != nullptr ? like->major[i] : options.major == Major::n ? 1 : 0;
+  major[i] = as >= 0 ? major[static_cast<std::size_t>(as)] : first;
   if (has(place)) {
     require_rank(*this, place, 3);
     require_extent(*this, place, extent);
@@ -255,11 +257,12 @@ void Problem::make_scalar(int place, std::int8_t rank) {
   std::fill_n(v.stride.begin(), rank, 1);
 }
 
-Problem problem_of(const Definition& definition, std::span<const TensorView> tensors, const Options& options) {
+Problem problem_of(const Definition& definition, std::span<const TensorView> tensors, const Options& options,
+                   const Problem* like) {
   if (tensors.size() != definition.tensors().size())
     throw broken(Rule::op_missing, std::string(definition.name()), std::to_string(tensors.size()) + " tensors",
                  std::to_string(definition.tensors().size()) + " places");
-  Problem p{.definition = definition, .options = options};
+  Problem p{.definition = definition, .options = options, .like = like};
   std::copy(tensors.begin(), tensors.end(), p.given.begin());
   check_options(p);
   if (p.has(0)) check_devices(p);

@@ -205,6 +205,32 @@ def test_a_class_runs_other_sizes_and_can_be_called():
         same(tensors[4], want[4], np.float16)
 
 
+@pytest.mark.parametrize(("m", "k", "batch"), [(1, 16, 1), (1, 16, 3), (5, 1, 1), (1, 1, 1), (0, 16, 1), (5, 0, 2), (1, 16, 0)])
+@pytest.mark.parametrize("majors", itertools.product("mk", "mk", "mn"), ids="".join)
+def test_cases_a_26_of_one_row_or_column_no_major_can_be_told_and_none_is_asked(m, k, batch, majors):
+    """A class for columns one after another runs on one row, whose strides say nothing."""
+    first = 1 if batch == 1 else 2
+    samples = [
+        matrix(shape, np.float32, major, 1) for shape, major in zip(((8, 16, first), (64, 16, first)), majors, strict=False)
+    ]
+    outputs = [poisoned((8, n, first), np.float32, majors[2]) for n in (64, 32)]
+    op = ops.GemmSwiglu(*samples, *outputs)
+    op.compile()
+    plain = (
+        matrix((m, k, batch), np.float32, "k", 2),
+        matrix((64, k, batch), np.float32, "k" if k < 2 or batch == 0 else majors[1], 3),
+    )
+    for a_major, out_major in itertools.product({"k", majors[0]}, {"n", majors[2]}):
+        if m > 1 and out_major != majors[2]:
+            continue
+        a = laid(plain[0], a_major)
+        made = [poisoned((m, n, batch), np.float32, out_major) for n in (64, 32)]
+        op.execute(a, plain[1], *made)
+        ab12, c = oracle.swiglu(*plain, 1.0)
+        same(made[0], ab12, np.float32)
+        close(made[1], c, np.float32, 16)
+
+
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda op: pickle.loads(pickle.dumps(op))])
 def test_copies_of_classes_are_compiled_where_the_original_is(copied):
     a, b = matrix((5, 6, 2), np.float32, seed=1), matrix((64, 6, 2), np.float32, seed=2)

@@ -77,7 +77,7 @@ class Operation {
   friend class Prepared;
   friend class Repeat;
   /// Checks what can be checked without an address, and that all outputs are there that a call has to bring along.
-  Problem problem(std::span<const TensorView> tensors, const Options& options) const;
+  Problem problem(std::span<const TensorView> tensors, const Options& options, const Problem* like = nullptr) const;
   explicit Operation(const Definition& definition) : definition_(&definition) {}
   const Definition* definition_;
 };
