@@ -137,6 +137,29 @@ def test_overrides_by_position_follow_the_handle():
     assert graph.get_workspace_size(None, *overrides) == 0
 
 
+def test_packs_may_have_more_and_may_be_lists_with_uids():
+    a, b, c = integers((1, 4, 8)), integers((1, 8, 4), 1), np.zeros((1, 4, 4), np.float32)
+    graph = cudnn.pygraph(io_data_type=cudnn.data_type.FLOAT)
+    A = graph.tensor([1, 4, 8], [32, 8, 1], None, False, False, None, None, "A", 7, 1)
+    B, stranger = graph.tensor_like(b), cudnn.pygraph().tensor(dim=[1, 1], stride=[1, 1], uid=99)
+    product = graph.matmul(A, B)
+    C = graph.relu(product).set_output(True)
+    graph.build([cudnn.heur_mode.A])
+    for run in (graph.execute, lambda pack, **more: graph.execute_plan_at_index(pack, None, 0, **more)):
+        for pack in ({A: a, B: b, C: c, stranger: a}, {7: a, B: b, C: c, 12345: object(), product: c}):
+            c[...] = 0
+            run(pack)
+            np.testing.assert_array_equal(c, np.maximum(a @ b, 0))
+        c[...] = 0
+        run([c, a, b], tensor_uids=[C.get_uid(), 7, B.get_uid()])
+        np.testing.assert_array_equal(c, np.maximum(a @ b, 0))
+        with pytest.raises(verglas.InvalidCallError, match=r"pack\.missing"):
+            run({A: a, B: b, stranger: c})
+        with pytest.raises(ValueError, match="zip"):
+            run([a, b], tensor_uids=[7])
+    assert graph.get_workspace_size_plan_at_index(0, None, [7], [(1, 2, 8)], [(32, 8, 1)]) == 0
+
+
 def test_calls_are_on_the_stream_of_the_graphs_handle():
     a = integers((1, 4, 4))
     handle = cudnn.create_handle()

@@ -231,7 +231,7 @@ class pygraph(_Graph):
             is_pass_by_value,
             name,
             None if uid == -1 else uid,
-            reordering_type=reordering_type,
+            reordering_type=_tensor_reordering.NONE if reordering_type is None else reordering_type,
         )
 
     def tensor_like(self, input: Any, name: str = "") -> _Tensor:
@@ -276,7 +276,14 @@ class pygraph(_Graph):
     ) -> int:
         return super().get_workspace_size(override_uids, override_shapes, override_strides)
 
-    def get_workspace_size_plan_at_index(self, index: int, handle: Handle | None = None) -> int:
+    def get_workspace_size_plan_at_index(
+        self,
+        index: int,
+        handle: Handle | None = None,
+        override_uids: Any = None,
+        override_shapes: Any = None,
+        override_strides: Any = None,
+    ) -> int:
         return super().get_workspace_size_plan_at_index(index)
 
     def build_plan_at_index(self, index: int) -> None:
@@ -293,11 +300,12 @@ class pygraph(_Graph):
         override_shapes: Any = None,
         override_strides: Any = None,
         *,
+        tensor_uids: Any = None,
         stream: Any = None,
     ) -> None:
-        super().execute(
-            pack, workspace, stream, self._handle_of(handle, stream), override_uids, override_shapes, override_strides
-        )
+        rest = stream, self._handle_of(handle, stream), override_uids, override_shapes, override_strides
+        run = super().execute
+        self._with_pack(pack, tensor_uids, lambda given: run(given, workspace, *rest))
 
     def execute_plan_at_index(
         self,
@@ -309,10 +317,24 @@ class pygraph(_Graph):
         override_shapes: Any = None,
         override_strides: Any = None,
         *,
+        tensor_uids: Any = None,
         stream: Any = None,
     ) -> None:
-        used = self._handle_of(handle, stream)
-        super().execute_plan_at_index(pack, workspace, index, stream, used, override_uids, override_shapes, override_strides)
+        rest = stream, self._handle_of(handle, stream), override_uids, override_shapes, override_strides
+        run = super().execute_plan_at_index
+        self._with_pack(pack, tensor_uids, lambda given: run(given, workspace, index, *rest))
+
+    def _with_pack(self, pack: Any, tensor_uids: Any, run: Any) -> None:
+        """With what the graph knows of the pack: cuDNN does not mind what else is in it."""
+        if tensor_uids is not None:
+            pack = dict(zip(tensor_uids, pack, strict=True))
+        try:
+            run(pack)
+        except _errors.InvalidCallError as error:
+            if error.rule != "pack.unknown" or not isinstance(pack, dict):
+                raise
+            known = {key for operand in self.plan.operands() for key in (operand.uid, operand.name)}
+            run({key: v for key, v in pack.items() if (key.get_uid() if isinstance(key, _Tensor) else key) in known})
 
     def _handle_of(self, handle: Any, stream: Any) -> Any:
         """Of a call that names neither, the graph's own where it has a stream."""
