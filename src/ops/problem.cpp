@@ -90,7 +90,9 @@ void check_devices(const Problem& p) {
   const Device first = p.at(0).device;
   for (std::size_t i = 1; i < p.given.size(); ++i) {
     const Device d = p.given[i].device;
-    if (!is_given(p.given[i]) || (d.type == first.type && (d.type == DeviceType::cpu || d.id == first.id))) continue;
+    if (!is_given(p.given[i]) || p.given[i].is_bare() || p.at(0).is_bare() ||
+        (d.type == first.type && (d.type == DeviceType::cpu || d.id == first.id)))
+      continue;
     throw broken(Rule::op_device, p.who(static_cast<int>(i)), "memory on " + text_of(d), text_of(first) + " as the first tensor");
   }
 }

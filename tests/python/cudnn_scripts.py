@@ -146,7 +146,7 @@ def swiglu_class(cudnn, device):
     ab12, c = packed(64, 128, 1, device, F32), packed(64, 64, 1, device, F16)
     gemm = cudnn.GemmSwigluSm100(a, b, ab12, c, alpha=0.5, mma_tiler_mn=(128, 128))
     assert gemm.check_support()
-    gemm.compile()
+    gemm.compile(current_stream=stream_of(device))
     for factor in (1, 2):
         gemm.execute(factor * a, b, ab12, c, current_stream=stream_of(device))
         equal(ab12, 0.5 * factor * product(a, b), device)

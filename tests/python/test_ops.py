@@ -518,6 +518,17 @@ def test_options_of_the_wrong_kind_are_refused_by_their_names(rule, options, wor
             ops.GemmSwiglu(A, B, *outputs, **options)
 
 
+def test_an_address_is_no_tensor_of_an_operation():
+    outputs = poisoned((4, 64, 2), np.float32), poisoned((4, 32, 2), np.float16)
+    op = ops.GemmSwiglu(A, B, *outputs)
+    op.compile()
+    for place in range(4):
+        given = [A, B, *outputs]
+        given[place] = given[place].ctypes.data
+        with pytest.raises(verglas.InvalidCallError, match=r"op\.(rank|dtype)\] gemm_swiglu, .*got (an address|not_set)"):
+            op.execute(*given)
+
+
 def test_an_operation_names_itself_where_an_array_is_refused():
     with pytest.raises(verglas.InvalidCallError, match=r"call\.dtype\] gemm_swiglu, array 'b': got float64"):
         ops.gemm_swiglu_forward(A, B.astype(np.float64))

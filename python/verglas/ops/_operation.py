@@ -147,8 +147,8 @@ class PreparedOperation:
         """True, or raises what is wrong with the samples."""
         return self._prepared.check_support()
 
-    def compile(self) -> None:
-        """Checks and compiles; the second call does nothing."""
+    def compile(self, current_stream: Any = None) -> None:
+        """Checks and compiles; the second call does nothing. A stream, which cuDNN's takes, has no effect."""
         self._prepared.compile()
 
     def execute(self, *tensors: Any, **options: Any) -> None:
