@@ -21,7 +21,7 @@ struct Case {
   std::int64_t block = 0;  ///< of scales, of what is fp8 or fp4
   bool converts = false;   ///< tokens and weights are multiplied by a number each and rounded to bf16
   bool alpha = false;      ///< of each group
-  std::int64_t quantises = 0;
+  std::int64_t quantises = 0, gap = 0;  ///< elements behind each quantised row
   bool by_address = false, is_gradient = false;
 };
 std::ostream& operator<<(std::ostream& o, const Case& c) { return o << c.name; }
@@ -57,6 +57,7 @@ void describe(Graph& g, const Case& c) {
   if (c.quantises != 0) {
     auto [data, made] = g.block_scale_quantize(y, c.quantises, std::optional<int>(2));
     data.set_name("q").set_data_type(c.quantises == 16 ? DataType::fp4_e2m1 : DataType::fp8_e4m3).set_output(true);
+    data.set_stride({kRows * (kN + c.gap), kN + c.gap, 1});
     made.set_name("s").set_data_type(c.quantises == 16 ? DataType::fp8_e4m3 : DataType::fp8_e8m0).set_output(true);
     if (c.mode == MoeMode::gather) return;  // the quantised output alone
   }
@@ -194,7 +195,10 @@ INSTANTIATE_TEST_SUITE_P(
              .type = kE4m3,
              .weights = kE4m3,
              .block = 32,
-             .quantises = 32}),
+             .quantises = 32},
+        // Rows of a thread are aligned each in its own way.
+        Case{.name = "quantised_gather_uneven", .mode = MoeMode::gather, .quantises = 16, .gap = 2},
+        Case{.name = "quantised_scatter_uneven", .mode = MoeMode::scatter, .quantises = 32, .gap = 4}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -22,6 +22,7 @@ struct Case {
   double vmax = 0;
   bool pairs = false;  ///< the value beside it in fp4, without scales
   bool residual = false;
+  std::size_t shift = 0;  ///< bytes by which elements and scales begin later
 };
 
 std::int64_t ceil_to(std::int64_t x, std::int64_t y) { return (x + y - 1) / y * y; }
@@ -67,8 +68,10 @@ void compare(const Case& c, std::size_t plan_index) {
       numeric::from_float(static_cast<float>((static_cast<int>(random() % 7) - 3) * scale), &bytes[i * size], o.dtype);
     }
   };
-  gpu_test::expect_same_bytes(gpu_test::run_beside_cpu([&](Graph& g) { describe(g, c); }, plan_index,
-                                                       {.fill = fill, .seed = static_cast<unsigned>(c.m * 31 + c.n * 7 + c.k)}));
+  const auto shift = [&](const OperandInfo& o) { return o.is_output && bits_of(o.dtype) <= 8 ? c.shift : 0; };
+  gpu_test::expect_same_bytes(
+      gpu_test::run_beside_cpu([&](Graph& g) { describe(g, c); }, plan_index,
+                               {.fill = fill, .shift = shift, .seed = static_cast<unsigned>(c.m * 31 + c.n * 7 + c.k)}));
 }
 
 TEST(Sm90Quantise, GivesTheBitsOfTheCpuEngine) {
@@ -188,6 +191,23 @@ TEST(Sm90Quantise, PairsWithoutScalesGiveTheBitsOfTheCpuEngine) {
     for (const bool more : {false, true}) {
       Case c{2, n == 1040 ? 1030 : 131, n, 72, DataType::fp4_e2m1, DataType::fp8_e4m3, 16};
       c.pairs = true, c.along_n = more && n % 16 == 0, c.dense = more, c.reduces = more;
+      cases.push_back(c);
+    }
+  gpu_test::each_on_device(3 * cases.size(), [&](std::size_t i) { compare(cases[i / 3], i % 3); });
+}
+
+TEST(Sm90Quantise, WritesAtAnyAddress) {
+  VERGLAS_NEEDS_GPU();
+  constexpr DataType kE4m3 = DataType::fp8_e4m3, kFp4 = DataType::fp4_e2m1, kE8m0 = DataType::fp8_e8m0;
+  std::vector<Case> cases;
+  for (const std::size_t shift : {1, 2, 3})
+    for (const bool both : {false, true}) {
+      Case c{2, 160, 544, 72, kE4m3, kE8m0, 32, true, shift == 2};
+      c.along_m = both, c.shift = shift;
+      cases.push_back(c);
+      c.data = kFp4, c.scale = kE4m3, c.block = 16;
+      cases.push_back(c);
+      c.operands = kE4m3, c.k = 128;
       cases.push_back(c);
     }
   gpu_test::each_on_device(3 * cases.size(), [&](std::size_t i) { compare(cases[i / 3], i % 3); });

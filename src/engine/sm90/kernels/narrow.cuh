@@ -116,7 +116,9 @@ struct NarrowStore {
     down = at.down;
     has_upper = row < at.end;
     has_lower = row + at.down < at.end;
-    in_pieces = data.col_stride == 1 && reinterpret_cast<uint64>(to) % PIECE == 0;
+    // Rows 8 apart are aligned alike; those that have places of their own need not be.
+    in_pieces = data.col_stride == 1 &&
+                (reinterpret_cast<uint64>(to) | static_cast<uint64>(at.down * data.row_stride * BITS / 8)) % PIECE == 0;
   }
 
   /// COUNT units from column `at` of the tile on: of each, elements of the upper and of the lower row.

@@ -11,11 +11,12 @@ VG_DEVICE float larger_of_halves(float first, float second, int bit) {
   return larger(is_second ? second : first, __shfl_xor_sync(0xffffffffu, is_second ? first : second, bit));
 }
 
-/// Scales of neighbouring blocks, of which there are `left`. Where they lie in atoms EACH of them are one piece.
+/// Scales of neighbouring blocks, of which there are `left`. Where they lie in atoms EACH of them are one piece, if the first
+/// atom is aligned.
 template <bool INTERLEAVED, int EACH>
 VG_DEVICE void store_scales(char* row, int64 stride, const uint32 (&stored)[EACH], uint32 first, int left) {
-  if (INTERLEAVED && EACH > 1 && left >= EACH) {
-    char* const to = row + (first / 4 * 512 + first % 4);
+  if (INTERLEAVED && EACH > 1 && left >= EACH && reinterpret_cast<uint64>(row) % EACH == 0) {
+    char* const to = row + (int64{first / 4} * 512 + first % 4);
     if constexpr (EACH == 2)
       store_u16(to, static_cast<uint16>(stored[0] | stored[1] << 8));
     else if constexpr (EACH == 4)
@@ -25,7 +26,7 @@ VG_DEVICE void store_scales(char* row, int64 stride, const uint32 (&stored)[EACH
 #pragma unroll
   for (int e = 0; e < EACH; ++e) {
     const uint32 block = first + e;
-    if (e < left) store_u8(row + (INTERLEAVED ? int64{block / 4 * 512 + block % 4} : block * stride), stored[e]);
+    if (e < left) store_u8(row + (INTERLEAVED ? int64{block / 4} * 512 + block % 4 : block * stride), stored[e]);
   }
 }
 
@@ -197,7 +198,8 @@ struct ColumnQuantiser {
 #pragma unroll
       for (int e = 0; e < OWN; ++e) largest[e] = larger(largest[e], __uint_as_float(__builtin_bit_cast(Words<OWN>, some).v[e]));
     }
-    const int col = at.col - 2 * quad - 16 * (COUNT - 1), atoms = (p.m / BLOCK + 3) / 4;
+    const int col = at.col - 2 * quad - 16 * (COUNT - 1);
+    const uint32 atoms = static_cast<uint32>(p.m / BLOCK + 3) / 4;
     const int block = (at.row - lane / 4) / BLOCK;
     char* const scale = static_cast<char*>(const_cast<void*>(scales.address)) + (INTERLEAVED ? block % 4 : 0) +
                         place_of_scales<INTERLEAVED>(scales, 0, INTERLEAVED ? block / 4 * 4 : block, at.batch, p.n, p.m / BLOCK);
@@ -209,7 +211,7 @@ struct ColumnQuantiser {
       const int x = first + e;  // four columns a piece, four pieces a unit
       const uint32 c = static_cast<uint32>(col + x / 16 * 16 + x / 4 % 4 * 2 + x / 2 % 2 * 8 + x % 2);  // row of the scales
       const int64 place =
-          INTERLEAVED ? int64{c / 128} * (512 * atoms) + (c % 32 * 16 + c / 32 % 4 * 4) : int64{c} * scales.row_stride;
+          INTERLEAVED ? int64{c / 128 * atoms} * 512 + (c % 32 * 16 + c / 32 % 4 * 4) : int64{c} * scales.row_stride;
       if (lane < LANES && out.has_upper && static_cast<int>(c) < p.n) store_u8(scale + place, stored);
     }
     if constexpr (BLOCK == 16) __syncwarp();  // all have read what the factors take the place of

@@ -1,5 +1,6 @@
 // What the kernels' quantiser makes of single numbers, compiled for the host: the codes and scales of src/numeric.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cmath>
@@ -99,6 +100,70 @@ TEST(HostQuantiser, FindsScalesAndFactorsAsTheCpuEngine) {
   EXPECT_EQ((wrong_scales<UpTo<E5m2Elements, 0x43000000U>>(128)), 0);
   EXPECT_EQ((wrong_scales<UpTo<E4m3Elements, 0x40000000U>>(2)), 0);
   EXPECT_EQ((wrong_scales<UpTo<E2m1Elements, 0x40700000U>>(3.75F)), 0);
+}
+
+/// Nobody looks at what is stored: only at where.
+void may_touch_all_of(const char* first, std::size_t bytes) {
+  first_byte = first, end_byte = first + bytes, other_first_byte = other_end_byte = nullptr, faults = 0;
+}
+
+TEST(HostQuantiser, StoresScalesInAtomsAtAnyAddress) {
+  alignas(16) static std::array<char, 2048> memory;
+  may_touch_all_of(memory.data(), memory.size());
+  constexpr uint32 SCALES[4] = {1, 2, 3, 4}, TWO[2] = {5, 6};
+  for (std::size_t shift = 0; shift < 4; ++shift) {
+    char* const row = memory.data() + shift;
+    memory.fill(0);
+    store_scales<true, 4>(row, 0, SCALES, 4, 4);
+    store_scales<true, 2>(row, 0, TWO, 10, 2);
+    EXPECT_EQ(faults, 0) << shift;
+    for (int i = 0; i < 4; ++i) EXPECT_EQ(row[512 + i], 1 + i) << shift;
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(row[1024 + 2 + i], 5 + i) << shift;
+  }
+}
+
+TEST(HostQuantiser, StoresScalesBeyond32Bits) {
+  constexpr uint32 BLOCK = 0x4000004;  // of a row of 2^31 columns
+  constexpr std::size_t AT = BLOCK / 4 * std::size_t{512};
+  void* const memory = mmap(nullptr, AT + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  char* const row = static_cast<char*>(memory);
+  may_touch_all_of(row, AT + 4096);
+  constexpr uint32 SCALES[2] = {1, 2};
+  store_scales<true, 2>(row, 0, SCALES, BLOCK, 2);
+  store_scales<true, 2>(row, 0, SCALES, BLOCK + 2, 1);
+  EXPECT_EQ(faults, 0);
+  EXPECT_EQ(row[AT], 1);
+  EXPECT_EQ(row[AT + 1], 2);
+  EXPECT_EQ(row[AT + 2], 1);
+  munmap(memory, AT + 4096);
+}
+
+/// Two rows of a thread, the second `down` rows from the first, of 32 columns and a gap.
+template <class Elements>
+int misplaced_rows(int pitch, int row, int down) {
+  alignas(16) static std::array<char, 8192> memory;
+  may_touch_all_of(memory.data(), memory.size());
+  const Aux data{memory.data(), 0, pitch, 1};
+  Position at{};
+  at.row = row, at.down = down, at.end = 64;
+  NarrowStore<Elements> out;
+  out.begin(data, at, 0, 32);
+  constexpr uint32 WORDS[2][2] = {{0x01010101, 0x01010101}, {0x01010101, 0x01010101}};
+  out.template store<2>(data, 0, WORDS);
+  return faults;
+}
+
+// Where rows have places of their own, as those that are scattered do, both are not aligned alike.
+TEST(HostQuantiser, StoresEachRowOfAThreadAsItIsAligned) {
+  threadIdx.x = 0;
+  constexpr int NOWHERE = NO_PLACE;
+  for (const int pitch : {32, 34, 36, 40, 44})
+    for (const int row : {0, 1, 4, 9, NOWHERE})
+      for (const int second : {0, 3, 5, 8, 17, NOWHERE}) {
+        EXPECT_EQ(misplaced_rows<E4m3Elements>(pitch, row, second - row), 0) << pitch << ' ' << row << ' ' << second;
+        EXPECT_EQ(misplaced_rows<E2m1Elements>(pitch, row, second - row), 0) << pitch << ' ' << row << ' ' << second;
+      }
 }
 
 }  // namespace
