@@ -6,6 +6,10 @@
 
 namespace vg {
 
+// Lane 0 of each warp gives a stage back. What its lanes have loaded from the stage by themselves (scales, an A that is decoded or
+// cast) are registers of a wgmma that all of them have issued together since then, so that the loads are over; the model of memory
+// that PTX has knows no such edge. A __syncwarp would be one, but ptxas serialises products around it, or spills beside scales.
+
 /// The same with each k-block summed apart and added in fp32: what the tensor cores keep of an fp8 sum is 14 bits of its largest
 /// term. One set of temporaries, WIDTH columns at a time, and no product in flight while it is added: the other consumer's are.
 template <class C, class Wgmma, class OnStage, class OnBlock>
@@ -242,6 +246,7 @@ VG_DEVICE void pass_tile(uint32 smem, Ring<C::STAGES>& ring, int k_blocks, OnBlo
   for (int k_block = 0; k_block < k_blocks; ++k_block, ring.next()) {
     on_block(k_block);
     barrier_wait(Layout<C>::full(smem, ring.stage), ring.phase);
+    __syncwarp();  // no lane falls behind: a parity cannot tell phase n from n + 2
     if (threadIdx.x % 32 == 0) barrier_arrive(Layout<C>::empty(smem, ring.stage));
   }
 }
