@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 
 #include "base/rules.hpp"
 #include "graph/ir.hpp"
@@ -75,7 +76,9 @@ Extents grouped_dim(const NodeData& n, const GraphData& g) {
     throw broken(Rule::graph_matmul_inner, who(n), "K = " + std::to_string(other.dim[1]) + " from weights " + text_of(other.dim),
                  std::to_string(token.dim[2]) + " as in tokens " + text_of(token.dim));
   if (other.dim[0] == 0) throw wrong(n, other, "no experts", "one or more");
-  if (n.top_k < 1) throw broken(Rule::graph_parameters, who(n), "top_k " + std::to_string(n.top_k), "1 or more");
+  constexpr std::int64_t kMostSlots = std::numeric_limits<std::int32_t>::max();  // slots are int32
+  if (n.top_k < 1 || n.top_k > kMostSlots)
+    throw broken(Rule::graph_parameters, who(n), "top_k " + std::to_string(n.top_k), "1 to " + std::to_string(kMostSlots));
   std::int64_t rows = token.dim[1];
   if (n.moe_mode == MoeMode::gather) {
     rows = groups_of(input(3));

@@ -198,6 +198,29 @@ TEST_F(Sm90GroupedCases, A06_OffsetsOfRowsAreOf64Bits) {
     }
 }
 
+// Nearly all of them without a token: no row is taken for that of those.
+TEST_F(Sm90GroupedCases, A06_MoreRowsThanFit30Bits) {
+  constexpr std::int64_t kK = 8, kTokens = 5, kRows = (std::int64_t{1} << 30) + 64;
+  support::Sparse index(*driver_, 4 * kRows), d(*driver_, 2 * kRows);
+  index.fill(0xFF, 4 * kRows);
+  d.fill(0xA5, 2 * kRows);
+  const std::vector<std::int64_t> owned = {3, kRows - 66, kRows - 62, kRows - 1};
+  for (std::size_t i = 0; i < owned.size(); ++i) index.put(owned[i], Ints{static_cast<std::int32_t>(i + 1)});
+  const auto x = put(smalls(kTokens * kK, 1)), w = put(smalls(2 * kK, 2)),
+             o = put(Ints{0, static_cast<std::int32_t>(kRows - 65)});
+  Graph g({.io_data_type = DataType::bf16});
+  const Tensor tx = declare(g, "x", {1, kTokens, kK}), tw = declare_weights(g, 2, kK, 1);
+  const Tensor to = declare(g, "o", {2}, DataType::int32), ti = declare(g, "index", {1, kRows, 1}, DataType::int32);
+  g.moe_grouped_matmul(tx, tw, to, {.mode = MoeMode::gather}, ti).set_output(true);
+  run(offers_of(g).compile(), {x->data(), w->data(), o->data(), index.data(), d.data()});
+  for (std::size_t i = 0; i < owned.size(); ++i) {
+    const auto token = static_cast<std::int64_t>(i) + 1;
+    EXPECT_EQ(d.get<std::uint16_t>(owned[i], 1)[0], bf16(static_cast<int>(product(token, i < 2 ? 0 : 1, kK, 1, 0)))) << owned[i];
+  }
+  for (const std::int64_t nobodys : {std::int64_t{0}, kRows - 65, kRows - 64, kRows - 63, kRows - 2})
+    EXPECT_EQ(d.get<std::uint16_t>(nobodys, 1)[0], 0xA5A5) << nobodys;
+}
+
 // −1 says that a row has no token; other numbers outside are taken for it, and told.
 TEST_F(Sm90GroupedCases, A14_ARowToSkipIsNoIndex) {
   constexpr std::int64_t kG = 3, kK = 64, kN = 72, kRows = 768;

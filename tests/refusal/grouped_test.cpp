@@ -100,7 +100,12 @@ TEST(Refuses, GroupedProductsByOlderRules) {
               m.attributes.top_k = 0;
               m.product();
             }),
-            "invalid_graph [graph.parameters] moe_grouped_matmul 'moe': got top_k 0, wanted 1 or more");
+            "invalid_graph [graph.parameters] moe_grouped_matmul 'moe': got top_k 0, wanted 1 to 2147483647");
+  EXPECT_EQ(validated([](Moe& m) {
+              m.attributes.top_k = std::int64_t{1} << 32;
+              m.product();
+            }),
+            "invalid_graph [graph.parameters] moe_grouped_matmul 'moe': got top_k 4294967296, wanted 1 to 2147483647");
   EXPECT_EQ(validated([](Moe& m) {
               const Tensor t = m.input("t", m.token), w = m.input("w", m.weight), o = m.input("o", m.offsets, DataType::int32);
               m.g.moe_grouped_matmul(t, w, o, {.name = "moe", .mode = MoeMode::gather});

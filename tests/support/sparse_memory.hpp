@@ -21,6 +21,10 @@ class Sparse {
     verglas::cuda::check(driver_, driver_.cuMemcpyHtoD(at<T>(element), values.data(), values.size() * sizeof(T)), "cuMemcpyHtoD",
                          "a test");
   }
+  void fill(unsigned char value, std::int64_t bytes) {
+    verglas::cuda::check(driver_, driver_.cuMemsetD8Async(base_, value, static_cast<std::size_t>(bytes), nullptr),
+                         "cuMemsetD8Async", "a test");
+  }
   template <class T>
   std::vector<T> get(std::int64_t element, std::size_t count) const {
     std::vector<T> out(count);

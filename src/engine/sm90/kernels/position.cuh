@@ -9,7 +9,7 @@ struct Constant {
 };
 
 /// Of a row that is neither read nor written: beyond every end.
-constexpr int NO_PLACE = 0x40000000;
+constexpr int NO_PLACE = 0x7fffffff;
 
 /// A unit's place in a staged chunk: lines of `width` bytes, first column.
 struct Place {

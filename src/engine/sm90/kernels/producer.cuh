@@ -9,6 +9,9 @@
 
 namespace vg {
 
+/// A coordinate at which boxes are zeros.
+constexpr int BEYOND = 1 << 30;
+
 /// One operand's part of a stage by the copy engine. K-major: one box of 128 bytes of K by all rows; MN-major: a box of
 /// 64 elements by BLOCK_K rows of k for each 64 lines.
 template <int LINES, bool K_MAJOR, bool ONCE>
@@ -201,7 +204,7 @@ VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint8* m
             for (int block = 0; block < whole; ++block)
               tma_load(to + block * 64 * L::LINE, &p.a[i], full, k, m + 64 * block, batch);
             for (int box = 0; box < asked; ++box)
-              tma_load(to + (64 * whole + TAIL_ROWS * box) * L::LINE, &p.a[1], full, box < tails ? k : NO_PLACE,
+              tma_load(to + (64 * whole + TAIL_ROWS * box) * L::LINE, &p.a[1], full, box < tails ? k : BEYOND,
                        m + 64 * whole + TAIL_ROWS * box, batch);
           } else {
             load_by_map<L::A_LINES, C::A_K_MAJOR, C::A_ONCE>(to, &p.a[i], full, m, k, batch);
