@@ -18,9 +18,9 @@ struct Case {
   std::string name;
   MoeMode mode = MoeMode::none;
   DataType type = DataType::bf16, weights = DataType::bf16, out = DataType::fp32;
-  std::int64_t block = 0;  ///< of scales, of what is fp8 or fp4
-  bool converts = false;   ///< tokens and weights are multiplied by a number each and rounded to bf16
-  bool alpha = false;      ///< of each group
+  std::int64_t block = 0;               ///< of scales, of what is fp8 or fp4
+  bool converts = false;                ///< tokens and weights are multiplied by a number each and rounded to bf16
+  bool alpha = false;                   ///< of each group
   std::int64_t quantises = 0, gap = 0;  ///< elements behind each quantised row
   bool by_address = false, is_gradient = false;
 };
@@ -190,12 +190,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.name = "nvfp4", .type = kFp4, .weights = kFp4, .block = 16, .alpha = true},
         Case{.name = "nvfp4_weights_gather", .mode = MoeMode::gather, .weights = kFp4, .block = 16},
         Case{.name = "quantised", .quantises = 32}, Case{.name = "quantised_gather", .mode = MoeMode::gather, .quantises = 16},
-        Case{.name = "quantised_scatter",
-             .mode = MoeMode::scatter,
-             .type = kE4m3,
-             .weights = kE4m3,
-             .block = 32,
-             .quantises = 32},
+        Case{
+            .name = "quantised_scatter", .mode = MoeMode::scatter, .type = kE4m3, .weights = kE4m3, .block = 32, .quantises = 32},
         // Rows of a thread are aligned each in its own way.
         Case{.name = "quantised_gather_uneven", .mode = MoeMode::gather, .quantises = 16, .gap = 2},
         Case{.name = "quantised_scatter_uneven", .mode = MoeMode::scatter, .quantises = 32, .gap = 4}),

@@ -6,9 +6,10 @@
 
 namespace vg {
 
-// Lane 0 of each warp gives a stage back. What its lanes have loaded from the stage by themselves (scales, an A that is decoded or
-// cast) are registers of a wgmma that all of them have issued together since then, so that the loads are over; the model of memory
-// that PTX has knows no such edge. A __syncwarp would be one, but ptxas serialises products around it, or spills beside scales.
+// Lane 0 of each warp gives a stage back. What its lanes have loaded from the stage by themselves (scales, an A that is decoded
+// or cast) are registers of a wgmma that all of them have issued together since then, so that the loads are over; the model of
+// memory that PTX has knows no such edge. A __syncwarp would be one, but ptxas serialises products around it, or spills beside
+// scales.
 
 /// The same with each k-block summed apart and added in fp32: what the tensor cores keep of an fp8 sum is 14 bits of its largest
 /// term. One set of temporaries, WIDTH columns at a time, and no product in flight while it is added: the other consumer's are.

@@ -8,7 +8,8 @@ struct Constant {
   VG_DEVICE constexpr operator int() const { return N; }
 };
 
-/// Of a row that is neither read nor written: beyond every end below 2^31 - 7, and aligned as few are, so that it is in nobody's way.
+/// Of a row that is neither read nor written: beyond every end below 2^31 - 7, and aligned as few are, so that it is in nobody's
+/// way.
 constexpr int NO_PLACE = 0x7ffffff8;
 
 /// A unit's place in a staged chunk: lines of `width` bytes, first column.
