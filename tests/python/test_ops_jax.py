@@ -320,3 +320,38 @@ def test_a_class_refuses_what_is_being_traced():
     with pytest.raises(ValueError, match=r"pack\.object.*gemm_amax, array 'a'.*not a concrete array"):
         jax.jit(lambda x: op.execute(x, b, None, None, c, amax))(a)
     assert (c == 0).all()
+
+
+@pytest.mark.parametrize("shape", [(3, 0, 2), (0, 5, 2), (3, 5, 0), (3, 0, 1)])
+@pytest.mark.parametrize("name", ["gemm_swiglu_jax_forward", "gemm_srelu_jax_forward"])
+def test_nothing_has_gradients_and_is_mapped(shape, name):
+    """XLA's compiler ended the process where a product of no depth was differentiated."""
+    m, k, batch = shape
+    a, b = jnp.ones((m, k, batch)), jnp.ones((64, k, batch))
+
+    def total(a, b, alpha=1.0):
+        return sum(x.astype(F32).sum() for x in getattr(ops, name)(a, b, alpha=alpha))
+
+    for places in ((0, 1), (0, 1, 2)):
+        of = (a, b, jnp.float32(2))[: len(places)]
+        for found in (jax.grad(total, places)(*of), jax.jit(jax.grad(total, places))(*of)):
+            assert all(g.shape == x.shape and (g == 0).all() for g, x in zip(found, of, strict=True))
+    beside = jax.jit(lambda a, b: (getattr(ops, name)(a, b), 2 * a))(a, b)
+    assert beside[1].shape == a.shape
+    c, d = jax.vmap(getattr(ops, name), (0, None))(jnp.stack([a, a]), b)
+    assert c.shape == (2, m, 64, batch) and (c == 0).all() and (d == 0).all()
+
+
+@pytest.mark.parametrize(
+    "form", [("float8_e4m3fn", "float8_e8m0fnu", 32), ("uint8", "uint8", 32), ("uint8", "float8_e4m3fn", 16)]
+)
+def test_operands_with_scales_have_no_depth_either(form):
+    data, scale, v = form
+    a, b = jnp.zeros((3, 0, 2), data), jnp.zeros((64, 0, 2), data)
+    scales = jnp.zeros((2, 1, 0, 32, 4, 4), scale)
+    (c, amax), beside = jax.jit(lambda *t: (ops.gemm_amax_jax_forward(*t, sf_vec_size=v), t[0]))(a, b, scales, scales)
+    assert (c == 0).all() and amax.item() == 0 and beside.shape == a.shape
+    table = jnp.ones((32, 64), jnp.bfloat16)
+    x, w, of = jnp.zeros((32, 0), "float8_e4m3fn"), jnp.zeros((192, 0), "float8_e4m3fn"), jnp.zeros((32, 0), "uint8")
+    row, byte, _, _ = jax.jit(ops.gemm_proj_rope_mxfp8_jax_forward)(x, w, table, table, of, jnp.zeros((192, 0), "uint8"))
+    assert row.shape == (32, 1, 192) and (byte == 0).all() and (row.astype(F32) == 0).all()

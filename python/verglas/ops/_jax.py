@@ -132,9 +132,9 @@ def _into_batch(array: Any, size: int, is_batched: bool) -> Any:
     if not is_batched:
         array = jnp.broadcast_to(array, (size, *array.shape))
     if array.ndim > 4:  # scales in atoms: L is their first axis
-        return jnp.moveaxis(array, 0, 1).reshape(-1, *array.shape[2:])
+        return jnp.moveaxis(array, 0, 1).reshape(array.shape[1] * size, *array.shape[2:])
     moved = jnp.moveaxis(array, 0, -1)
-    return moved.reshape(*moved.shape[:2], -1)
+    return moved.reshape(*moved.shape[:2], moved.shape[2] * size)
 
 
 @functools.lru_cache(_MOST_SITES)
@@ -169,7 +169,9 @@ def _with_tokens(site: _Site) -> Callable[..., tuple[Any, ...]]:
             a if b or p in weights else jnp.broadcast_to(a, (size, *a.shape))
             for p, a, b in zip(site.inputs, arrays, batched, strict=True)
         ]
-        folded = [a if p in weights else a.reshape(-1, a.shape[-1]) for p, a in zip(site.inputs, full, strict=True)]
+        folded = [
+            a if p in weights else a.reshape(size * a.shape[1], *a.shape[2:]) for p, a in zip(site.inputs, full, strict=True)
+        ]
         wide = tuple(((shape[0] * size, *shape[1:]), dtype) for shape, dtype in site.shapes)
         results = _with_tokens(dataclasses.replace(site, shapes=wide))(*folded)
         return tuple(r.reshape(size, *s) for r, (s, _) in zip(results, site.shapes, strict=True)), (True,) * len(site.shapes)
@@ -193,6 +195,20 @@ def _result(spec: TensorSpec) -> tuple[tuple[int, ...], Any]:
     if spec.data_type.name == "FP4_E2M1":
         shape = (shape[0], shape[1] // 2, *shape[2:])
     return shape, numpy_dtype(spec.data_type)
+
+
+def _with_depth(place: str, array: Any) -> Any:
+    """Of an operand without depth one of zeros, whose products are nothing as well: XLA's compiler divides by the number of
+    elements where a program has others of that shape."""
+    if array.size > 0:
+        return array
+    is_scale = place in ("sfa", "sfb", "x_scale", "w_scale")
+    deep = 1 if is_scale else 16 if str(array.dtype) == "uint8" else 32
+    shape = [extent or deep for extent in array.shape]
+    if not is_scale:
+        return jnp.zeros(shape, array.dtype)
+    one = 0x38 if str(array.dtype) == "float8_e4m3fn" else 127
+    return jax.lax.bitcast_convert_type(jnp.full(shape, one, jnp.uint8), array.dtype)
 
 
 def call(name: str, tensors: dict[str, Any], options: dict[str, Any], alpha: Any = 1.0) -> dict[str, Any]:
@@ -234,13 +250,14 @@ def call(name: str, tensors: dict[str, Any], options: dict[str, Any], alpha: Any
     )
     if any(len(shape) > 3 for shape, _ in site.shapes):
         raise refused("op.option", name, "a quantised output", "one without scales of its own, from JAX")
-    arrays = [_spread(array, axes) for array in arrays]
     if any(0 in shape for shape, _ in site.shapes):  # XLA's compiler divides by their number of elements
         nothing = {"amax": -jnp.inf}
         return {
             places[i]: _spread(jnp.full(s, nothing.get(places[i], 0), t), axes)
             for i, (s, t) in zip(outputs, site.shapes, strict=True)
         }
+    depths = [_with_depth(places[i], array) for i, array in zip(inputs, arrays, strict=False)]
+    arrays = [_spread(array, axes) for array in (*depths, *arrays[len(depths) :])]
     # One maximum for each element of a vmap, so that its batch is no batch of ours.
     if name == _ROPE:
         function = _with_tokens(site)
@@ -338,6 +355,8 @@ def _differentiable(name: str, outputs: tuple[str, str], backward: Backward) -> 
 def _of_product(of_x: Any, of: dict[str, Any], with_alpha: bool) -> dict[str, Any]:
     """Gradients of x = alpha · a · bᵀ, in fp32."""
     a, b = of["a"].astype(jnp.float32), of["b"].astype(jnp.float32)
+    if 0 in (*a.shape, *b.shape):  # XLA's compiler divides by their number of elements
+        return {"a": jnp.zeros_like(a), "b": jnp.zeros_like(b), "alpha": jnp.float32(0)}
     found = {"a": jnp.einsum("mnl,nkl->mkl", of["alpha"] * of_x, b), "b": jnp.einsum("mnl,mkl->nkl", of["alpha"] * of_x, a)}
     if with_alpha:
         found["alpha"] = (of_x * jnp.einsum("mkl,nkl->mnl", a, b)).sum()
