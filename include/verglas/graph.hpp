@@ -121,9 +121,11 @@ class Graph {
   ///
   /// Shapes   token (1, rows, K), weight (experts, K, N), first_token_offset (groups) or (groups, 1, 1) of int32 or int64
   ///          → (1, rows, N). gather: token_index (1, rows, 1) of int32, token (1, tokens, K). scatter: token_index and token_ks
+  ///          combine: these and top_k_scores (tokens, top_k) of fp32, bf16 or fp16 → (1, tokens, N)
   /// Errors   data that does not fit (offsets that fall, indices out of range) is no reason to refuse: docs/moe.md
   Tensor moe_grouped_matmul(const Tensor& token, const Tensor& weight, const Tensor& first_token_offset,
-                            MoeAttributes attributes = {}, const Tensor& token_index = {}, const Tensor& token_ks = {});
+                            MoeAttributes attributes = {}, const Tensor& token_index = {}, const Tensor& token_ks = {},
+                            const Tensor& top_k_scores = {});
   /// The gradient of the weights, for each group the sum over its rows: token (1, rows, K), dout (1, rows, N) → (groups, K, N).
   Tensor moe_grouped_matmul_bwd(const Tensor& token, const Tensor& dout, const Tensor& first_token_offset,
                                 MoeGradientAttributes attributes = {});

@@ -13,6 +13,7 @@ enum class MoeMode : std::uint8_t {
   none,     ///< row r of the tokens is row r of the result
   gather,   ///< row r of the result is the product of token token_index[r]
   scatter,  ///< the product of row r goes to row token_index[r] · top_k + token_ks[r]
+  combine,  ///< the product of row r times its score is added to row token_index[r]
 };
 
 /// What the offsets of groups are.
@@ -30,7 +31,7 @@ struct MoeAttributes {
   std::string name = {};
   DataType compute_data_type = DataType::not_set;  ///< not set: the graph's
   MoeMode mode = MoeMode::none;
-  std::int64_t top_k = 1;  ///< scatter: rows that each token has
+  std::int64_t top_k = 1;  ///< scatter, combine: rows that each token has
   MoeOffsets offsets = MoeOffsets::first_token;
   bool zero_fill = false;  ///< outputs have +0 in the rows that no group owns; else these keep what they hold
 };

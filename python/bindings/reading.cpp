@@ -36,6 +36,7 @@ bool is_row_major(const TensorView& v) noexcept {
 
 /// A shape that cannot be what the operand is, live extents or not: a flat run, batch and rows in one axis, a scalar of rank 0.
 bool has_other_rank(const TensorView& v, const OperandInfo& o, const Reading& r) noexcept {
+  if (r.is_scores) return false;
   if (!r.is_matrix) {
     const auto real = std::count_if(v.extent.begin(), v.extent.begin() + v.rank, [](std::int64_t e) { return e != 1; });
     return r.is_list ? real > 1 : real != r.real_axes;
@@ -115,6 +116,7 @@ std::vector<Reading> readings_of(const CompiledPlan& plan) {
     r.is_blob |= role.is_interleaved;
     if (role.kind == aux) r.symbol = role.symbol;
     r.is_list |= role.kind == group_offset || role.kind == token_index || role.kind == token_slot || role.kind == b_table;
+    r.is_scores |= role.kind == token_score;
     const bool is_scale = role.kind == scale_a || role.kind == scale_b || role.kind == output_scale;
     r.is_matrix |= is_scale || role.kind == a || role.kind == b || role.kind == output || role.kind == reduction;
     // Rows are what a gradient sums over, and nobody passes them in another order.
@@ -134,7 +136,7 @@ std::int64_t live_k_of(const TensorView& first, const OperandInfo& operand) noex
 std::int64_t LiveExtents::of(chain::Symbol symbol) const noexcept {
   using enum chain::Symbol;
   if (symbol == one) return 1;
-  if (symbol == chain::Symbol::r) return recipe.rotated;
+  if (symbol == chain::Symbol::r) return recipe.fixed;
   const bool is_plain = recipe.offsets < 0 && (symbol == l || symbol == m || symbol == n);
   const int role = symbol == l ? recipe.first_l : symbol == m ? recipe.first_a : recipe.first_b;
   if (!is_plain) return -1;

@@ -15,6 +15,7 @@ namespace verglas::python {
 /// What the rules ask about one operand; settled when the plan is compiled.
 struct Reading {
   bool is_list = false;                     ///< offsets, indices or addresses: as many as there are, which may be one
+  bool is_scores = false;                   ///< (tokens, slots), unit axes left out or not: as many tokens as there are
   bool is_matrix = false;                   ///< an a, b, their scales, output or reduction: rank 2 or 3
   bool is_b = false;                        ///< fills a role b, maybe others too
   bool is_scalar = false;                   ///< passed by value

@@ -5,7 +5,7 @@
 namespace verglas {
 namespace {
 
-constexpr std::array<std::string_view, 3> kModes = {"none", "gather", "scatter"};
+constexpr std::array<std::string_view, 4> kModes = {"none", "gather", "scatter", "combine"};
 constexpr std::array<std::string_view, 2> kOffsets = {"first_token", "end"};
 
 template <class Enum, std::size_t n>

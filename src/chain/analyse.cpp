@@ -38,10 +38,11 @@ void Analyser::find_groups(const NodeData& n) {
   g.zero_fill = n.zero_fill;
   g.groups = graph::groups_of(tensor(n.inputs[2]));
   if (g.axis == GroupedAxis::m) g.experts = tensor(n.inputs[1]).dim[0];
-  if (g.mode == MoeMode::gather) g.tokens = token.dim[1];
+  if (g.has_tokens()) g.tokens = token.dim[1];
   g.offset_role = add_vector_role(n, n.inputs[2], RoleKind::group_offset);
   if (n.inputs.size() > 3) g.index_role = add_vector_role(n, n.inputs[3], RoleKind::token_index);
   if (n.inputs.size() > 4) g.slot_role = add_vector_role(n, n.inputs[4], RoleKind::token_slot);
+  if (n.inputs.size() > 5) g.score_role = add_vector_role(n, n.inputs[5], RoleKind::token_score);
 }
 
 int Analyser::add_vector_role(const NodeData& n, int index, RoleKind kind) {
@@ -51,12 +52,18 @@ int Analyser::add_vector_role(const NodeData& n, int index, RoleKind kind) {
   Role role;
   role.kind = kind;
   role.operand = operand_of(index);
+  if (kind == RoleKind::token_score) {
+    const auto at = static_cast<std::int8_t>(graph::token_axis_of_scores(t, c_.grouping.top_k));
+    role.symbol = {Symbol::one, Symbol::m, Symbol::r};
+    role.axis = {-1, at, static_cast<std::int8_t>(at + 1)};
+    return add_role(role);
+  }
   std::int8_t axis = -1;
   for (std::size_t i = 0; i < t.dim.size(); ++i)
     if (t.dim[i] != 1 || axis < 0) axis = static_cast<std::int8_t>(i);
   const bool along_rows = kind != RoleKind::group_offset;
   if (along_rows)
-    role.symbol = {Symbol::one, Symbol::m, Symbol::one};
+    role.symbol = {Symbol::one, c_.grouping.combines() ? Symbol::t : Symbol::m, Symbol::one};
   else
     role.symbol = {c_.grouping.groups == 1 ? Symbol::one : Symbol::g, Symbol::one, Symbol::one};
   role.axis = {-1, -1, -1};
@@ -213,6 +220,7 @@ void Analyser::order_roles() {
   moved(c_.grouping.offset_role);
   moved(c_.grouping.index_role);
   moved(c_.grouping.slot_role);
+  moved(c_.grouping.score_role);
   for (Store& s : c_.stores) moved(s.role);
   for (Reduction& r : c_.reductions) moved(r.role);
   for (Quantise& q : c_.quantised) {

@@ -17,7 +17,7 @@ inline constexpr int kMaxSteps = 512;
 
 /// What stands for an extent: a live quantity of the call, or 1 for good. Of grouped products: g groups, e experts, t rows of the
 /// tokens where these are not M. h is half of N, of what is made of runs. r is for good as well: columns of a head that are
-/// rotated.
+/// rotated, or slots of a token.
 enum class Symbol : std::uint8_t { one, l, m, n, k, g, e, t, h, r };
 inline constexpr int kSymbols = 10;
 
@@ -35,7 +35,7 @@ struct Operand {
 };
 
 /// scale_a, scale_b: scales of the blocks of a matrix; output_scale: those of a quantised output. b_table: addresses of matrices.
-/// group_offset, token_index, token_slot: what a Grouping reads.
+/// group_offset, token_index, token_slot, token_score: what a Grouping reads.
 enum class RoleKind : std::uint8_t {
   a,
   b,
@@ -45,6 +45,7 @@ enum class RoleKind : std::uint8_t {
   group_offset,
   token_index,
   token_slot,
+  token_score,
   aux,
   host_scalar,
   output,
@@ -55,7 +56,7 @@ enum class RoleKind : std::uint8_t {
 /// One way in which the kernel reads or writes an operand.
 /// Shapes   canonical axes: a (L, M, K), b (L, N, K), the others (L, M, N); scales (L, rows, blocks along K or N), those of
 ///          blocks along M (L, N, blocks along M); with groups the first axis is that of groups, of b that of experts; b_table
-///          and group_offset lie along the first axis, token_index and token_slot along the second
+///          and group_offset lie along the first axis, token_index and token_slot along the second; token_score (1, M, slots)
 struct Role {
   RoleKind kind = RoleKind::a;
   int operand = 0;
@@ -146,8 +147,14 @@ struct Grouping {
   MoeOffsets offsets = MoeOffsets::first_token;
   std::int64_t top_k = 1;
   bool zero_fill = false;
-  int offset_role = -1, index_role = -1, slot_role = -1;
+  int offset_role = -1, index_role = -1, slot_role = -1, score_role = -1;
   std::int64_t groups = 1, experts = 1, tokens = 0;  ///< of the description; tokens: rows of a where they are not M
+
+  bool combines() const noexcept { return mode == MoeMode::combine; }
+  /// Rows of a are T, not M.
+  bool has_tokens() const noexcept { return mode == MoeMode::gather || combines(); }
+  /// Rows of the results belong to groups; those of combine are tokens.
+  bool has_group_rows() const noexcept { return axis == GroupedAxis::m && !combines(); }
 };
 
 struct Reduction {
@@ -190,6 +197,8 @@ struct FusionChain {
 
 /// What a symbol stands for in the description.
 std::int64_t declared_extent(const FusionChain& chain, Symbol symbol) noexcept;
+/// What Symbol::r stands for.
+std::int64_t fixed_extent(const FusionChain& chain) noexcept;
 /// "a", "b", "a_scale", "b_scale", "aux", "scalar", "output", "reduction", "output_scale", …
 std::string_view name_of(RoleKind kind) noexcept;
 /// Role with its operand's name, for messages: "aux 'bias'".

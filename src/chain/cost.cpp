@@ -19,7 +19,8 @@ Cost cost_of(const FusionChain& c) {
       if (varies[i]) n *= extent(i);
     return n;
   };
-  cost.product_operations = 2 * extent(0) * extent(1) * extent(2) * extent(3) * static_cast<double>(c.gemms.size());
+  const double rows = c.grouping.combines() ? static_cast<double>(c.grouping.tokens) : extent(1);
+  cost.product_operations = 2 * extent(0) * rows * extent(2) * extent(3) * static_cast<double>(c.gemms.size());
   for (const Step& s : c.steps) cost.elementwise_operations += domain(c.values[static_cast<std::size_t>(s.value)].varies);
   for (const Reduction& r : c.reductions)
     cost.elementwise_operations += domain(c.values[static_cast<std::size_t>(r.value)].varies);

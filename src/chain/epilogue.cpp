@@ -110,8 +110,7 @@ bool Analyser::epilogue_axes(const TensorData& t, Role& role, bool is_half) cons
 }
 
 bool Analyser::is_of_groups(const TensorData& t) const {
-  return c_.grouping.axis == GroupedAxis::m && t.dim.size() == 3 && t.dim[0] == c_.grouping.groups && t.dim[0] != 1 &&
-         t.dim[1] == 1;
+  return c_.grouping.has_group_rows() && t.dim.size() == 3 && t.dim[0] == c_.grouping.groups && t.dim[0] != 1 && t.dim[1] == 1;
 }
 
 int Analyser::aux_role(int index) {

@@ -61,7 +61,7 @@ int Analyser::input_of(int index, int side) {
 void Analyser::group_matrix(Role& role, std::int64_t batch, const NodeData* dequantize) const {
   const bool is_a = role.kind == RoleKind::a;
   role.symbol[0] = !is_a && c_.grouping.axis == GroupedAxis::m && batch > 1 ? Symbol::e : Symbol::one;
-  if (is_a && c_.grouping.mode == MoeMode::gather) role.symbol[1] = Symbol::t;
+  if (is_a && c_.grouping.has_tokens()) role.symbol[1] = Symbol::t;
   if (!dequantize) return;
   const bool reordered = tensor(dequantize->inputs[1]).reordering != TensorReordering::none;
   if (c_.grouping.axis == GroupedAxis::k || (is_a && reordered))

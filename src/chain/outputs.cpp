@@ -88,7 +88,7 @@ void Analyser::add_quantised(const NodeData& n) {
     refuse("stores scales as " + std::string(name_of(scale.dtype)));
   require_plain(data);
   check_output_layout(data);
-  if (c_.grouping.axis == GroupedAxis::m &&
+  if (c_.grouping.has_group_rows() &&
       (n.block_axis + 1 != static_cast<int>(data.dim.size()) || scale.reordering != TensorReordering::none))
     stop(Rule::chain_group_scale,
          "node " + label_of(n) + " quantises rows of groups " +

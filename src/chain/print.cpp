@@ -58,6 +58,7 @@ std::string_view name_of(RoleKind kind) noexcept {
     case RoleKind::group_offset: return "group_offset";
     case RoleKind::token_index: return "token_index";
     case RoleKind::token_slot: return "token_ks";
+    case RoleKind::token_score: return "top_k_scores";
     case RoleKind::scale_a: return "a_scale";
     case RoleKind::scale_b: return "b_scale";
     case RoleKind::aux: return "aux";
@@ -85,10 +86,12 @@ std::int64_t declared_extent(const FusionChain& c, Symbol symbol) noexcept {
     case Symbol::e: return c.grouping.experts;
     case Symbol::t: return c.grouping.tokens;
     case Symbol::h: return c.declared[2] / 2;
-    case Symbol::r: return c.rope.rotated;
+    case Symbol::r: return fixed_extent(c);
   }
   return 1;
 }
+
+std::int64_t fixed_extent(const FusionChain& c) noexcept { return c.grouping.combines() ? c.grouping.top_k : c.rope.rotated; }
 
 std::string print(const FusionChain& c) {
   std::string s = fmt::format("chain L={} M={} N={} K={}\n", c.declared[0], c.declared[1], c.declared[2], c.declared[3]);
@@ -97,6 +100,7 @@ std::string print(const FusionChain& c) {
                      verglas::name_of(g.offsets), g.groups, g.experts, verglas::name_of(g.mode));
     if (g.index_role >= 0) s += fmt::format(" r{} of T={}", g.index_role, g.tokens);
     if (g.slot_role >= 0) s += fmt::format(" r{}, top_k {}", g.slot_role, g.top_k);
+    if (g.score_role >= 0) s += fmt::format(", scores r{}", g.score_role);
     s += g.zero_fill ? ", zero fill\n" : "\n";
   }
   for (std::size_t i = 0; i < c.tables.size(); ++i)

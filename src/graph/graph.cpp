@@ -212,7 +212,8 @@ Tensor Graph::reduction(const Tensor& input, ReductionMode mode, NodeAttributes 
 }
 
 Tensor Graph::moe_grouped_matmul(const Tensor& token, const Tensor& weight, const Tensor& first_token_offset,
-                                 MoeAttributes attributes, const Tensor& token_index, const Tensor& token_ks) {
+                                 MoeAttributes attributes, const Tensor& token_index, const Tensor& token_ks,
+                                 const Tensor& top_k_scores) {
   NodeData n;
   n.kind = NodeKind::moe_grouped_matmul;
   n.moe_mode = attributes.mode;
@@ -220,7 +221,7 @@ Tensor Graph::moe_grouped_matmul(const Tensor& token, const Tensor& weight, cons
   n.top_k = attributes.top_k;
   n.zero_fill = attributes.zero_fill;
   std::vector<const Tensor*> inputs = {&token, &weight, &first_token_offset};
-  for (const Tensor* t : {&token_index, &token_ks})
+  for (const Tensor* t : {&token_index, &token_ks, &top_k_scores})
     if (t->valid()) inputs.push_back(t);
   return Tensor(data_, add_node(*data_, std::move(n), std::move(attributes), inputs));
 }

@@ -44,7 +44,24 @@ void check_rows(const NodeData& n, const TensorData& t, const char* what, std::i
   if (!is_vector(t, rows)) throw wrong(n, t, what + (" of extents " + text_of(t.dim)), "one axis of " + std::to_string(rows));
 }
 
+/// Of combine; answers how many tokens there are.
+std::int64_t check_scores(const NodeData& n, const TensorData& t) {
+  if (t.dtype != DataType::fp32 && t.dtype != DataType::bf16 && t.dtype != DataType::fp16)
+    throw wrong(n, t, "scores of type " + std::string(name_of(t.dtype)), "fp32, bf16 or fp16");
+  const int axis = token_axis_of_scores(t, n.top_k);
+  if (axis < 0)
+    throw wrong(n, t, "scores of extents " + text_of(t.dim), "(tokens, " + std::to_string(n.top_k) + "), the second being top_k");
+  return t.dim[static_cast<std::size_t>(axis)];
+}
+
 }  // namespace
+
+int token_axis_of_scores(const TensorData& scores, std::int64_t top_k) {
+  const Extents& d = scores.dim;
+  if (d.size() == 2) return d[1] == top_k ? 0 : -1;
+  if (d.size() != 3) return -1;
+  return d[1] == top_k && d[2] == 1 ? 0 : d[0] == 1 && d[2] == top_k ? 1 : -1;
+}
 
 std::int64_t groups_of(const TensorData& offsets) {
   std::int64_t count = 1;
@@ -55,7 +72,7 @@ std::int64_t groups_of(const TensorData& offsets) {
 
 int grouped_arity(const NodeData& n) {
   if (n.kind == NodeKind::moe_grouped_matmul_bwd) return 3;
-  return n.moe_mode == MoeMode::none ? 3 : n.moe_mode == MoeMode::gather ? 4 : 5;
+  return 3 + static_cast<int>(n.moe_mode);  // each mode asks for one more: index, slot, scores
 }
 
 Extents grouped_dim(const NodeData& n, const GraphData& g) {
@@ -83,9 +100,10 @@ Extents grouped_dim(const NodeData& n, const GraphData& g) {
   if (n.moe_mode == MoeMode::gather) {
     rows = groups_of(input(3));
     check_rows(n, input(3), "token indices", rows);
-  } else if (n.moe_mode == MoeMode::scatter) {
+  } else if (n.moe_mode != MoeMode::none) {
     check_rows(n, input(3), "token indices", rows);
     check_rows(n, input(4), "slots", rows);
+    if (n.moe_mode == MoeMode::combine) rows = check_scores(n, input(5));
   }
   return {1, rows, other.dim[2]};
 }

@@ -105,6 +105,9 @@ void infer_quantize(NodeData& n, GraphData& g);
 std::vector<std::int64_t> grouped_dim(const NodeData& n, const GraphData& g);
 /// How many operands a grouped product takes.
 int grouped_arity(const NodeData& n);
+/// Which axis of the scores of a product is that of tokens, the one behind it being that of slots; −1 where they have other
+/// extents.
+int token_axis_of_scores(const TensorData& scores, std::int64_t top_k);
 /// Number of groups that offsets begin or end.
 std::int64_t groups_of(const TensorData& offsets);
 /// Whether a reduction by groups reads rows of that grouping, and has one result for each group.

@@ -287,7 +287,7 @@ void read_grouped(const Object& o, NodeData& n) {
   o.allow(node_keys({"mode", "offsets", "top_k", "zero_fill"}));
   o.with("mode", [&](const Json& v, const std::string& p) {
     const auto mode = moe_mode_from_name(read_text(v, p));
-    if (!mode) throw broken(Rule::file_word, who(p), shown(v), "none, gather or scatter");
+    if (!mode) throw broken(Rule::file_word, who(p), shown(v), "none, gather, scatter or combine");
     n.moe_mode = *mode;
   });
   o.with("top_k", [&](const Json& v, const std::string& p) { n.top_k = read_int(v, p); });

@@ -216,7 +216,7 @@ void infer(NodeData& n, GraphData& g) {
     dim = out.dim;
   } else if (n.kind == NodeKind::moe_grouped_matmul || n.kind == NodeKind::moe_grouped_matmul_bwd) {
     dim = grouped_dim(n, g);
-    out.grouped_by = n.kind == NodeKind::moe_grouped_matmul ? n.inputs[2] : -1;
+    out.grouped_by = n.kind == NodeKind::moe_grouped_matmul && n.moe_mode != MoeMode::combine ? n.inputs[2] : -1;
   } else {
     dim = g.tensors[static_cast<std::size_t>(n.inputs[0])].dim;
   }
@@ -281,7 +281,7 @@ std::string operands_of(const NodeData& n) {
   const std::string count = std::to_string(arity_of(n));
   if (n.kind != NodeKind::moe_grouped_matmul) return count;
   return count + ": token, weight, first_token_offset" + (n.moe_mode == MoeMode::none ? "" : ", token_index") +
-         (n.moe_mode == MoeMode::scatter ? ", token_ks" : "");
+         (n.moe_mode >= MoeMode::scatter ? ", token_ks" : "") + (n.moe_mode == MoeMode::combine ? ", top_k_scores" : "");
 }
 
 void check_links(const GraphData& g) {

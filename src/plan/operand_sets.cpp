@@ -41,9 +41,9 @@ std::vector<std::size_t> operand_bytes(const chain::FusionChain& c) {
 std::optional<std::int64_t> routing_element(const chain::FusionChain& c, std::size_t operand, std::int64_t i) {
   using enum chain::RoleKind;
   const chain::Grouping& g = c.grouping;
-  const std::int64_t rows = c.declared[g.axis == chain::GroupedAxis::k ? 3 : 1];
+  const std::int64_t rows = g.combines() ? g.tokens : c.declared[g.axis == chain::GroupedAxis::k ? 3 : 1];
   const std::int64_t top_k = std::max<std::int64_t>(g.top_k, 1);
-  const std::int64_t tokens = std::max<std::int64_t>(g.mode == MoeMode::gather ? g.tokens : rows / top_k, 1);
+  const std::int64_t tokens = std::max<std::int64_t>(g.combines() ? c.declared[1] : g.has_tokens() ? g.tokens : rows / top_k, 1);
   for (const chain::Role& r : c.roles) {
     if (static_cast<std::size_t>(r.operand) != operand) continue;
     if (r.kind == group_offset) {

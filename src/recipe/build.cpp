@@ -33,7 +33,7 @@ class Builder {
       : q_(q), has_runs_(std::ranges::any_of(c.steps, [](const chain::Step& s) { return s.run >= 0; })) {
     r_.declared = c.declared;
     r_.head = c.rope.head;
-    r_.rotated = c.rope.rotated;
+    r_.fixed = chain::fixed_extent(c);
     r_.device = q.device;
     r_.workspace = q.workspace;
     r_.tiles = q.tiles;
@@ -52,7 +52,8 @@ class Builder {
       if (f.kind == RoleKind::b) r_.first_b = static_cast<int>(i);
       if (f.kind == RoleKind::group_offset) r_.offsets = static_cast<int>(i);
       if (f.kind == RoleKind::b_table || (f.kind == RoleKind::b && f.symbol[0] == Symbol::e)) r_.experts = static_cast<int>(i);
-      if (f.kind == RoleKind::token_index && c.grouping.mode == MoeMode::gather) r_.row_list = static_cast<int>(i);
+      if (c.grouping.has_tokens() && f.kind == (c.grouping.combines() ? RoleKind::token_score : RoleKind::token_index))
+        r_.row_list = static_cast<int>(i);
       if ((f.kind == RoleKind::a || f.kind == RoleKind::b) && f.symbol[0] == Symbol::l) r_.first_l = static_cast<int>(i);
     }
     r_.is_by_table = !c.tables.empty();
@@ -80,7 +81,7 @@ class Builder {
   }
   static bool is_vector(const RoleFact& f) {
     return f.kind == RoleKind::b_table || f.kind == RoleKind::group_offset || f.kind == RoleKind::token_index ||
-           f.kind == RoleKind::token_slot;
+           f.kind == RoleKind::token_slot || f.kind == RoleKind::token_score;
   }
   static bool is_matrix(const RoleFact& f) { return f.kind == RoleKind::a || f.kind == RoleKind::b; }
   /// Bound by its broadcast shape.

@@ -161,10 +161,20 @@ inline bool interleaved(const RoleFact& f, const RoleView& x, const RoleFact& g,
   return is_injective_in_some_order(extent, stride, 4);
 }
 
-/// Elements of a role of one axis; −1 where it has more axes than that one, or extents that mean nothing.
+/// Rows of scores (rows, slots), unit axes left out or not; −1 where they have other extents.
+inline std::int64_t rows_of_scores(const RoleFact& f, const TensorView& v) noexcept {
+  std::int64_t elements = 1;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(v.rank); ++i)
+    if (v.extent[i] < 0 || __builtin_mul_overflow(elements, v.extent[i], &elements)) return -1;
+  RoleView unused;
+  return bind_aux({1, elements / f.extent[2], f.extent[2]}, v, unused) ? elements / f.extent[2] : -1;
+}
+
+/// Elements of a role of one axis, rows of scores; −1 where it has more axes than that one, or extents that mean nothing.
 inline std::int64_t elements_of(const RoleFact& f, const TensorView& v) noexcept {
   if (v.is_bare()) return f.extent[0] * f.extent[1];
   if (v.rank < 0 || v.rank > kMaxRank) return -1;
+  if (f.kind == RoleKind::token_score) return rows_of_scores(f, v);
   std::int64_t n = 1;
   for (std::size_t i = 0; i < static_cast<std::size_t>(v.rank); ++i) {
     if (v.extent[i] == 1) continue;
@@ -376,9 +386,14 @@ Status evaluate(const Recipe& r, const Check* list, const Launcher& launcher, co
         break;
       case CheckKind::vector:
         do {
-          const TensorView& v = views[facts[c->role].operand];
-          if (elements_of(facts[c->role], v) < 0) [[unlikely]]
-            return fail([&] { return Words{"shape " + extents_text(v), "one axis, and others of extent 1"}; });
+          const RoleFact& f = facts[c->role];
+          const TensorView& v = views[f.operand];
+          if (elements_of(f, v) < 0) [[unlikely]]
+            return fail([&] {
+              const bool has_slots = f.kind == RoleKind::token_score;
+              return Words{"shape " + extents_text(v), has_slots ? "(tokens, " + std::to_string(f.extent[2]) + ")"
+                                                                 : std::string("one axis, and others of extent 1")};
+            });
         } while (more(CheckKind::vector));
         break;
       case CheckKind::live: {
@@ -390,7 +405,7 @@ Status evaluate(const Recipe& r, const Check* list, const Launcher& launcher, co
         b.live[3] = m.extent[1];
         b.live[4] = a.extent[2];
         b.live[8] = m.extent[1] / 2;
-        b.live[9] = r.rotated;
+        b.live[9] = r.fixed;
         if ((b.live[1] | b.live[2] | b.live[3] | b.live[4]) >= kExtentLimit) [[unlikely]]
           return fail([&] {
             return Words{"L = " + std::to_string(b.live[1]) + ", M = " + std::to_string(b.live[2]) +

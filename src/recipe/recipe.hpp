@@ -35,7 +35,7 @@ enum class CheckKind : std::uint8_t {
   pitch,         ///< role: stride of the axis beside `a` clears the extent along `a`
   outer_stride,  ///< role: byte strides of axes other than `a` are multiples of `b`, and below 2^40 where `other` is 1
   reach,         ///< role: extents not negative, bytes fit 63 bits; measures the role's reach
-  vector,        ///< role of one axis: no other extent than 1 beside it, none below 0
+  vector,        ///< role of one axis: no other extent than 1 beside it, none below 0; scores: slots are the last one
   live,          ///< M and K from the first a, N from the first b, L from the first role that has it; each below 2^31
   inner,         ///< K is not 0
   runs,          ///< N is whole pairs of runs
@@ -142,10 +142,11 @@ struct Recipe {
   Tiles tiles{};
   int first_a = 0, first_b = 0, first_l = -1;  ///< roles that M and K, N, and L are read from; first_l −1: L is 1
   int offsets = -1, experts = -1;  ///< roles that G and E are read from; without offsets there are no groups, without experts one
-  int row_list = -1;               ///< role that M is read from instead, where rows of the first a are T
+  int row_list = -1;               ///< role that M is read from instead, where rows of the first a are T: indices or scores
   std::int64_t most_groups = std::int64_t{1} << 31;
-  std::int64_t head = 0, rotated = 0;  ///< columns of a head, and those that are rotated; 0: no heads
-  bool is_by_table = false;            ///< weights are a table: N and K are those of the description
+  std::int64_t head = 0;     ///< columns of a head; 0: no heads
+  std::int64_t fixed = 0;    ///< what Symbol::r stands for
+  bool is_by_table = false;  ///< weights are a table: N and K are those of the description
 
   /// A call whose buffers are laid out as declared passes every check that does not look at an address, a device or a size: the
   /// list was run once on the declaration when the plan was made. Such a call takes the views below and runs the other checks.

@@ -67,7 +67,7 @@ Graph with_extents(const Graph& graph, const Extents& extents) {
     for (std::size_t axis = 0; axis < 3; ++axis) {
       if (r.axis[axis] < 0) continue;
       if (r.symbol[axis] == chain::Symbol::r) {
-        dim[static_cast<std::size_t>(r.axis[axis])] = chain->rope.rotated;
+        dim[static_cast<std::size_t>(r.axis[axis])] = fixed_extent(*chain);
         continue;
       }
       const bool is_one = r.symbol[axis] == chain::Symbol::one;

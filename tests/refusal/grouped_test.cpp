@@ -2,6 +2,7 @@
 #include <functional>
 #include <vector>
 
+#include "graph/ir.hpp"
 #include "refusal/refusal.hpp"
 #include "verglas/verglas.hpp"
 
@@ -15,8 +16,8 @@ using Dims = std::vector<std::int64_t>;
 /// y (1, 12, 6) = grouped tokens (1, 12, 8) · weights (3, 8, 6), four groups, and what each test changes.
 struct Moe {
   Graph g{{.io_data_type = DataType::fp32}};
-  Dims token = {1, 12, 8}, weight = {3, 8, 6}, offsets = {4}, index = {1, 12, 1}, slot = {12};
-  DataType offset_type = DataType::int32, index_type = DataType::int32;
+  Dims token = {1, 12, 8}, weight = {3, 8, 6}, offsets = {4}, index = {1, 12, 1}, slot = {12}, score = {5, 3};
+  DataType offset_type = DataType::int32, index_type = DataType::int32, score_type = DataType::fp32;
   MoeAttributes attributes = {.name = "moe"};
   MoeGradientAttributes gradient = {.name = "dw"};
   Tensor offset;
@@ -32,8 +33,9 @@ struct Moe {
     if (!offset.valid()) offset = input("o", offsets, offset_type);
     Tensor i, s;
     if (attributes.mode != MoeMode::none) i = input("i", index, index_type);
-    if (attributes.mode == MoeMode::scatter) s = input("s", slot, DataType::int32);
-    return g.moe_grouped_matmul(t, w, offset, attributes, i, s);
+    if (attributes.mode >= MoeMode::scatter) s = input("s", slot, DataType::int32);
+    const Tensor c = attributes.mode == MoeMode::combine ? input("c", score, score_type) : Tensor();
+    return g.moe_grouped_matmul(t, w, offset, attributes, i, s, c);
   }
   Tensor backward(const Dims& dout = {1, 12, 6}) {
     const Tensor t = input("t", token);
@@ -58,6 +60,7 @@ std::string declined(const std::function<void(Moe&)>& build) {
   return plans.size() > 0 ? std::string() : plans.declines().front().rule + " " + plans.declines().front().text;
 }
 void plain(Moe& m) { m.product().set_output(true); }
+void combines(Moe& m) { m.attributes.mode = MoeMode::combine, m.attributes.top_k = 3; }
 
 REFUSES(graph_moe_operand) {
   const auto with = [](const std::function<void(Moe&)>& change) {
@@ -81,10 +84,18 @@ REFUSES(graph_moe_operand) {
   EXPECT_EQ(with([&](Moe& m) { scatters(m), m.slot = {13}; }), who + "'s': got slots of extents (13), wanted one axis of 12");
   EXPECT_EQ(validated([](Moe& m) { m.backward({1, 11, 6}).set_output(true); }),
             "invalid_graph [graph.moe_operand] moe_grouped_matmul_bwd 'dw', tensor 'd': got 11 rows, wanted 12 as in the tokens");
+  EXPECT_EQ(with([](Moe& m) { combines(m), m.score_type = DataType::int32; }),
+            who + "'c': got scores of type int32, wanted fp32, bf16 or fp16");
+  for (const Dims& dim : {Dims{5, 2}, Dims{3}, Dims{5, 1, 3}, Dims{2, 5, 3}})
+    EXPECT_EQ(with([&](Moe& m) { combines(m), m.score = dim; }),
+              who + "'c': got scores of extents " + graph::text_of(dim) + ", wanted (tokens, 3), the second being top_k");
+  EXPECT_EQ(with([](Moe& m) { combines(m), m.slot = {5}; }), who + "'s': got slots of extents (5), wanted one axis of 12");
   EXPECT_EQ(with([](Moe&) {}), "");
   EXPECT_EQ(with([](Moe& m) { m.offset_type = DataType::int64, m.offsets = {4, 1, 1}; }), "");
   EXPECT_EQ(with([&](Moe& m) { gathers(m), m.index = {1, 40, 1}; }), "");
   EXPECT_EQ(with(scatters), "");
+  for (const Dims& dim : {Dims{5, 3}, Dims{1, 5, 3}, Dims{5, 3, 1}, Dims{0, 3}})
+    EXPECT_EQ(with([&](Moe& m) { combines(m), m.score = dim, m.score_type = DataType::bf16; }), "");
   EXPECT_EQ(validated([](Moe& m) { m.backward().set_output(true); }), "");
 }
 
@@ -112,6 +123,74 @@ TEST(Refuses, GroupedProductsByOlderRules) {
             }),
             "invalid_graph [graph.arity] moe_grouped_matmul 'moe': got 3 operands, wanted 4: token, weight, "
             "first_token_offset, token_index");
+  const std::string arity = "invalid_graph [graph.arity] moe_grouped_matmul 'moe': got ";
+  const auto with_scores = [](MoeMode mode, bool are_given) {
+    return validated([&](Moe& m) {
+      const Tensor t = m.input("t", m.token), w = m.input("w", m.weight), o = m.input("o", m.offsets, DataType::int32);
+      const Tensor i = m.input("i", m.index, DataType::int32), s = m.input("s", m.slot, DataType::int32);
+      m.g.moe_grouped_matmul(t, w, o, {.name = "moe", .mode = mode, .top_k = 3}, i, s,
+                             are_given ? m.input("c", m.score) : Tensor());
+    });
+  };
+  EXPECT_EQ(with_scores(MoeMode::combine, false),
+            arity + "5 operands, wanted 6: token, weight, first_token_offset, token_index, token_ks, top_k_scores");
+  EXPECT_EQ(with_scores(MoeMode::scatter, true),
+            arity + "6 operands, wanted 5: token, weight, first_token_offset, token_index, token_ks");
+  EXPECT_EQ(with_scores(MoeMode::combine, true), "");
+  EXPECT_EQ(with_scores(MoeMode::scatter, false), "");
+}
+
+// Rows of a sum over the rows of each token are tokens, of no group.
+TEST(Refuses, WhatIsOfGroupsBehindCombine) {
+  EXPECT_EQ(declined([](Moe& m) {
+              combines(m);
+              m.g.add(m.product(), m.input("bias", {4, 1, 6})).set_output(true);
+            }),
+            "chain.aux_shape tensor 'bias' has extents (4, 1, 6) beside (L, M, N) = (1, 5, 6)");
+  EXPECT_EQ(declined([](Moe& m) {
+              combines(m);
+              m.g.add(m.product(), m.input("bias", {1, 5, 1})).set_output(true);
+            }),
+            "");
+  EXPECT_EQ(declined([](Moe& m) {
+              combines(m);
+              const Tensor x = m.product();
+              m.score = {5, 3, 1};  // other scores, if of the same numbers
+              m.g.mul(x, m.product()).set_output(true);
+            }),
+            "chain.group_alike moe_grouped_matmul 'moe' is not grouped as moe_grouped_matmul 'moe'");
+}
+
+TEST(Refuses, ScoresOfOtherTokensThanTheResultHas) {
+  Moe m;
+  combines(m);
+  plain(m);
+  const CompiledPlan plan = m.g.compile();
+  std::vector<float> t(96, 1.0F), w(144, 1.0F), c(20, 1.0F), y(30, -7.0F);
+  const std::vector<std::int32_t> o = {0, 4, 4, 9}, list(12, 0);
+  using Extents = std::initializer_list<std::int64_t>;
+  const auto call = [&](Extents score, Extents result, std::int64_t rows) {
+    const std::vector<TensorView> views = {TensorView::dense(t.data(), DataType::fp32, {1, 12, 8}),
+                                           TensorView::dense(w.data(), DataType::fp32, {3, 8, 6}),
+                                           TensorView::dense(const_cast<std::int32_t*>(o.data()), DataType::int32, {4}),
+                                           TensorView::dense(const_cast<std::int32_t*>(list.data()), DataType::int32, {rows}),
+                                           TensorView::dense(const_cast<std::int32_t*>(list.data()), DataType::int32, {12}),
+                                           TensorView::dense(c.data(), DataType::fp32, score),
+                                           TensorView::dense(y.data(), DataType::fp32, result)};
+    const Status status = plan.execute(views);
+    return status.ok() ? std::string() : std::string(plan.explain(status, views).what());
+  };
+  const std::string who = "invalid_call [call.";
+  EXPECT_EQ(call({5, 2}, {1, 5, 6}, 12), who + "aux_extent] top_k_scores 'c': got shape (5, 2), wanted (tokens, 3)");
+  EXPECT_EQ(call({6, 2}, {1, 4, 6}, 12), who + "aux_extent] top_k_scores 'c': got shape (6, 2), wanted (tokens, 3)");
+  EXPECT_EQ(call({4, 3}, {1, 5, 6}, 12),
+            who + "output_extent] output 'moe::out': got M = 5 from shape (1, 5, 6), wanted 4 as in shape (1, 4, 6)");
+  EXPECT_EQ(call({5, 3}, {1, 5, 6}, 11),
+            who + "aux_extent] token_index 'i': got shape (11), wanted (1, 12, 1) or the same without its unit axes");
+  EXPECT_EQ(y, std::vector<float>(30, -7.0F)) << "a refused call wrote";
+  EXPECT_EQ(call({5, 3}, {1, 5, 6}, 12), "");
+  EXPECT_EQ(call({1, 4, 3}, {1, 4, 6}, 12), "");
+  EXPECT_EQ(call({3}, {1, 1, 6}, 12), "");
 }
 
 REFUSES(graph_group_offset) {
@@ -134,6 +213,13 @@ REFUSES(graph_group_offset) {
       "invalid_graph [graph.reduction_dim] reduction 'r': got output extents (4, 1, 1) for input (1, 12, 6), wanted each 1 or "
       "the full one, and a reduced axis; with group_offset a result for each group");
   EXPECT_EQ(with({4, 1, 6}, false), "");
+  EXPECT_EQ(validated([](Moe& m) {
+              combines(m);
+              const Tensor y = m.product();
+              m.g.reduction(y, ReductionMode::amax, {.name = "r"}, m.offset).set_dim({4, 1, 1}).set_output(true);
+            }),
+            "invalid_graph [graph.group_offset] reduction 'r', tensor 'o': got offsets that do not group the rows of 'moe::out', "
+            "wanted those of the grouped product before it");
 }
 
 REFUSES(chain_group_alike) {
@@ -236,7 +322,8 @@ std::string said_by_sm90(const OfGroups& c) {
   const Tensor o = m.input("o", {c.groups}, DataType::int32);
   Tensor i, s;
   if (c.mode != MoeMode::none) i = m.input("i", {1, 12, 1}, DataType::int32);
-  if (c.mode == MoeMode::scatter) s = m.input("s", {1, 12, 1}, DataType::int32);
+  if (c.mode >= MoeMode::scatter) s = m.input("s", {1, 12, 1}, DataType::int32);
+  const Tensor score = c.mode == MoeMode::combine ? m.input("score", {12, 1}) : Tensor();
   if (c.by_pointers) w.set_by_pointers(true);
   const auto on_the_way = [&](Tensor t) {
     if (c.converts) return m.g.relu(t).set_data_type(DataType::bf16);
@@ -246,7 +333,7 @@ std::string said_by_sm90(const OfGroups& c) {
   };
   w = on_the_way(w);
   Tensor y = c.is_gradient ? m.g.moe_grouped_matmul_bwd(x, w, o, {.accumulate = true})
-                           : m.g.moe_grouped_matmul(x, w, o, {.mode = c.mode, .zero_fill = c.zero_fill}, i, s);
+                           : m.g.moe_grouped_matmul(x, w, o, {.mode = c.mode, .zero_fill = c.zero_fill}, i, s, score);
   if (c.has_other) y = m.g.add(y, m.g.moe_grouped_matmul(x, input("other", {3, 8, 8}), o));
   y.set_output(true).set_data_type(c.out);
   if (c.quantises) {
@@ -264,6 +351,9 @@ std::string said_by_sm90(const OfGroups& c) {
 }
 
 REFUSES(sm90_grouped) {
+  EXPECT_EQ(
+      said_by_sm90({.mode = MoeMode::combine}),
+      "sm90.grouped group_offset 'o': a sum over the rows of each token: scatter them, and sum over top_k in a graph behind it");
   EXPECT_EQ(said_by_sm90({.mode = MoeMode::scatter, .zero_fill = true}),
             "sm90.grouped group_offset 'o': zeros in rows to which nothing is scattered");
   EXPECT_EQ(said_by_sm90({.mode = MoeMode::scatter, .reduces = true, .reduction = ReductionMode::avg}),

@@ -25,7 +25,7 @@ std::int64_t columns_of(bool is_half, std::int64_t n) noexcept { return is_half 
 }  // namespace
 
 Epilogue::Epilogue(const chain::FusionChain& chain, const Program& program)
-    : chain_(chain), program_(program), groups_rows_(chain.grouping.axis == chain::GroupedAxis::m) {
+    : chain_(chain), program_(program), groups_rows_(chain.grouping.has_group_rows()) {
   for (const QuantiseOp& q : program_.quantised)
     if (q.along_m) gathered_.push_back(q.block);
 }

@@ -9,6 +9,8 @@
 
 namespace verglas::engine::cpu {
 
+struct Groups;
+
 /// One tile of one call.
 struct Work {
   const recipe::Binding& b;
@@ -18,6 +20,7 @@ struct Work {
   std::int64_t expert = 0;                    ///< along the first axis of b
   const std::int64_t* matrix_rows = nullptr;  ///< rows of a, where they do not follow m0
   const std::int64_t* chain_rows = nullptr;   ///< likewise rows of the epilogue
+  const Groups* routed = nullptr;             ///< whose products are added up in the rows of the tile: combine
   bool in_turns = false;                      ///< some rows of all products, then their epilogue, and so on
 
   std::int64_t row_of(std::int64_t row) const noexcept { return chain_rows ? chain_rows[row] : m0 + row; }

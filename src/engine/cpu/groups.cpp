@@ -1,6 +1,8 @@
 #include "engine/cpu/groups.hpp"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 #include "engine/cpu/arena.hpp"
 
@@ -47,7 +49,33 @@ void read_bounds(const chain::FusionChain& c, const Binding& b, std::int64_t row
   if (!are_ends) *bound = rows;
 }
 
-/// Lists of rows for the indices of a call; a row without a place, or without a token, is in no list. The token −1 is no fault.
+/// Which token each row has, as far as it makes sense.
+class Tokens {
+ public:
+  Tokens(const chain::FusionChain& c, const Binding& b, std::int64_t tokens) noexcept
+      : has_slots_(c.grouping.slot_role >= 0),
+        token_(c, b, c.grouping.index_role),
+        slot_(c, b, has_slots_ ? c.grouping.slot_role : c.grouping.index_role),
+        tokens_(tokens),
+        top_k_(c.grouping.top_k) {}
+
+  /// −1 where the row has no token, or no slot of it: of these two, the token −1 is no fault.
+  std::int64_t of(std::int64_t row, std::uint32_t& faults) const noexcept {
+    const std::int64_t t = token_[row];
+    const bool is_token = t >= 0 && t < tokens_;
+    const bool is_whole = is_token && (!has_slots_ || (slot(row) >= 0 && slot(row) < top_k_));
+    if (!is_whole && t != -1) faults |= is_token ? recipe::kFaultTokenSlot : recipe::kFaultTokenIndex;
+    return is_whole ? t : -1;
+  }
+  std::int64_t slot(std::int64_t row) const noexcept { return slot_[row]; }
+
+ private:
+  bool has_slots_;
+  Vector token_, slot_;
+  std::int64_t tokens_, top_k_;
+};
+
+/// Lists of rows for the indices of a call; a row without a place, or without a token, is in no list.
 bool read_rows(const chain::FusionChain& c, const Binding& b, std::int64_t rows, std::int64_t* begin, Groups& to) noexcept {
   thread_local Arena arena;
   auto* const indices =
@@ -56,25 +84,16 @@ bool read_rows(const chain::FusionChain& c, const Binding& b, std::int64_t rows,
   std::int64_t* const own = indices + rows;  // rows by position; `indices` is where each comes from, or goes
   const chain::Grouping& g = c.grouping;
   const bool scatters = g.mode == MoeMode::scatter;
-  const std::int64_t tokens = scatters ? rows / g.top_k : b.live[static_cast<int>(chain::Symbol::t)];
-  const Vector token(c, b, g.index_role);
-  const Vector slot(c, b, scatters ? g.slot_role : g.index_role);
+  const Tokens tokens(c, b, scatters ? rows / g.top_k : b.live[static_cast<int>(chain::Symbol::t)]);
   std::int64_t position = begin[0];
   for (std::int64_t group = 0; group < to.count; ++group) {
     const std::int64_t first = begin[group], end = begin[group + 1];
     if (group > 0) begin[group] = position;
     for (std::int64_t r = first; r < end; ++r) {
-      const std::int64_t t = token[r];
-      if (t < 0 || t >= tokens) {
-        if (t != -1) to.faults |= recipe::kFaultTokenIndex;
-        continue;
-      }
-      if (scatters && (slot[r] < 0 || slot[r] >= g.top_k)) {
-        to.faults |= recipe::kFaultTokenSlot;
-        continue;
-      }
+      const std::int64_t t = tokens.of(r, to.faults);
+      if (t < 0) continue;
       own[position] = r;
-      indices[position++] = scatters ? t * g.top_k + slot[r] : t;
+      indices[position++] = scatters ? t * g.top_k + tokens.slot(r) : t;
     }
   }
   const bool is_whole = position == begin[to.count];
@@ -93,6 +112,41 @@ bool lacks_weights(const chain::FusionChain& c, const Binding& b, std::int64_t e
     if (weights_of(v, expert) == nullptr) return true;
   }
   return false;
+}
+
+/// The routes of a call, sorted: counted by token, put behind those of the tokens before, and each token's by slot and row.
+bool read_routes(const chain::FusionChain& c, const Binding& b, Groups& to) noexcept {
+  thread_local Arena of_counts, of_routes;
+  const std::int64_t tokens = b.live[static_cast<int>(chain::Symbol::m)];
+  const std::int64_t experts = std::max<std::int64_t>(b.live[static_cast<int>(chain::Symbol::e)], 1);
+  const auto words = static_cast<std::size_t>(sizeof(Route) / sizeof(float));
+  auto* const before = reinterpret_cast<std::int64_t*>(of_counts.take(static_cast<std::size_t>(2 * (tokens + 2))));
+  auto* const routes = reinterpret_cast<Route*>(of_routes.take(words * static_cast<std::size_t>(to.all_rows() + 1)));
+  if (!before || !routes) return false;
+  const Tokens of_rows(c, b, tokens);
+  const auto each = [&](auto&& f) {
+    for (std::int64_t group = 0; group < to.count; ++group) {
+      const bool lacks = to.rows(group) > 0 && lacks_weights(c, b, group % experts);
+      for (std::int64_t r = to.begin[group]; r < to.begin[group + 1]; ++r) {
+        const std::int64_t t = of_rows.of(r, to.faults);
+        if (t < 0) continue;
+        if (lacks)
+          to.faults |= recipe::kFaultNullWeights;
+        else
+          f(Route{r, t, static_cast<std::int32_t>(group % experts), static_cast<std::int32_t>(of_rows.slot(r))});
+      }
+    }
+  };
+  std::fill_n(before, tokens + 2, 0);
+  each([&](const Route& route) { ++before[route.token + 2]; });
+  std::partial_sum(before, before + tokens + 2, before);
+  each([&](const Route& route) { routes[before[route.token + 1]++] = route; });
+  for (std::int64_t t = 0; t < tokens; ++t)
+    std::sort(routes + before[t], routes + before[t + 1],
+              [](const Route& x, const Route& y) { return std::pair(x.slot, x.row) < std::pair(y.slot, y.row); });
+  to.routes = routes;
+  to.routes_before = before;
+  return true;
 }
 
 }  // namespace
@@ -127,10 +181,11 @@ bool read_groups(const chain::FusionChain& c, const Binding& b, Groups& to) noex
   auto* const begin = reinterpret_cast<std::int64_t*>(arena.take(static_cast<std::size_t>(4 * (to.count + 1))));
   if (!begin) return false;
   to.tiles_before = begin + to.count + 1;
-  const bool along_m = c.grouping.axis == chain::GroupedAxis::m;
-  const std::int64_t rows = b.live[static_cast<int>(along_m ? chain::Symbol::m : chain::Symbol::k)];
+  const bool along_m = c.grouping.axis == chain::GroupedAxis::m, combines = c.grouping.combines();
+  const std::int64_t rows = b.live[static_cast<int>(combines ? chain::Symbol::t : along_m ? chain::Symbol::m : chain::Symbol::k)];
   read_bounds(c, b, rows, begin, to);
   to.begin = begin;
+  if (combines) return read_routes(c, b, to);
   return c.grouping.mode == MoeMode::none || read_rows(c, b, rows, begin, to);
 }
 

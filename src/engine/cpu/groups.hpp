@@ -6,15 +6,23 @@
 
 namespace verglas::engine::cpu {
 
+/// A row of the tokens on its way to the token of the result to which combine adds it.
+struct Route {
+  std::int64_t row, token;
+  std::int32_t expert, slot;
+};
+
 /// Who owns which rows in one call, as its memory says and clamped into its buffers. Positions number the rows that are computed,
 /// group by group; where a list is null, position and row are the same. Memory belongs to the thread that read it.
 struct Groups {
   std::int64_t count = 0;
-  const std::int64_t* begin = nullptr;       ///< count + 1: first position of each group
-  const std::int64_t* matrix_row = nullptr;  ///< row of a, by position
-  const std::int64_t* chain_row = nullptr;   ///< row that the epilogue computes, by position
-  std::int64_t* tiles_before = nullptr;      ///< count + 1, filled by number_tiles
-  std::uint32_t faults = 0;                  ///< bits of DataFault
+  const std::int64_t* begin = nullptr;          ///< count + 1: first position of each group
+  const std::int64_t* matrix_row = nullptr;     ///< row of a, by position
+  const std::int64_t* chain_row = nullptr;      ///< row that the epilogue computes, by position
+  std::int64_t* tiles_before = nullptr;         ///< count + 1, filled by number_tiles
+  const Route* routes = nullptr;                ///< combine: by token, those of a token by slot and then by row
+  const std::int64_t* routes_before = nullptr;  ///< likewise, M + 1: how many the tokens before have
+  std::uint32_t faults = 0;                     ///< bits of DataFault
 
   std::int64_t rows(std::int64_t g) const noexcept { return begin[g + 1] - begin[g]; }
   std::int64_t first() const noexcept { return begin[0]; }

@@ -9,6 +9,7 @@
 #include "base/parallel_for.hpp"
 #include "base/subnormals.hpp"
 #include "engine/cpu/arena.hpp"
+#include "engine/cpu/combine.hpp"
 #include "engine/cpu/epilogue.hpp"
 #include "engine/cpu/groups.hpp"
 #include "engine/cpu/panels.hpp"
@@ -78,7 +79,8 @@ class CpuLauncher final : public recipe::Launcher {
   };
 
   bool is_grouped() const noexcept { return chain_.grouping.axis != chain::GroupedAxis::none; }
-  bool groups_rows() const noexcept { return chain_.grouping.axis == chain::GroupedAxis::m; }
+  bool groups_rows() const noexcept { return chain_.grouping.has_group_rows(); }
+  bool combines() const noexcept { return chain_.grouping.combines(); }
 
   Space space_of(const Binding& b, Groups& groups) const noexcept {
     constexpr std::int64_t kLeastRows = 256;  // a tile of fewer packs the weights too often where one group has most rows
@@ -87,8 +89,9 @@ class CpuLauncher final : public recipe::Launcher {
     Space s{by_depth ? groups.count : b.live[1], b.live[2], b.live[3], {}, 0, 0, 0, can_take_turns(b), groups};
     const std::int64_t rows = groups_rows() ? std::max(s.m / some, std::min(s.m, kLeastRows)) : s.m;
     const std::int64_t depth = by_depth ? b.live[4] / some : b.live[4];
-    s.tile = whole_blocks(s.in_turns ? strip_for(s.l, s.m, s.n, columns_in_turns(depth, gemms()))
-                                     : tile_for(groups_rows() ? some : s.l, rows, s.n, depth));
+    s.tile = whole_blocks(combines()   ? tile_of_tokens(s.m, s.n)
+                          : s.in_turns ? strip_for(s.l, s.m, s.n, columns_in_turns(depth, gemms()))
+                                       : tile_for(groups_rows() ? some : s.l, rows, s.n, depth));
     s.tiles_m = (s.m + s.tile.m - 1) / s.tile.m;
     s.tiles_n = (s.n + s.tile.n - 1) / s.tile.n;
     s.items = groups_rows() ? groups.number_tiles(chain_, b, s.tile.m, s.tiles_n) : s.l * s.tiles_m * s.tiles_n;
@@ -122,6 +125,8 @@ class CpuLauncher final : public recipe::Launcher {
       w.expert = group % std::max<std::int64_t>(b.live[static_cast<int>(chain::Symbol::e)], 1);
       if (g.matrix_row) w.matrix_rows = g.matrix_row + w.m0;
       if (g.chain_row) w.chain_rows = g.chain_row + w.m0;
+    } else if (combines()) {
+      w.routed = &g;
     } else if (is_grouped()) {
       w.k0 = g.begin[group];
       w.depth = g.rows(group);
@@ -309,9 +314,17 @@ class CpuLauncher final : public recipe::Launcher {
   /// False: no memory.
   bool product(const Work& w, std::size_t index, float* c, std::int64_t ldc) const noexcept {
     const chain::Gemm& g = chain_.gemms[index];
-    return tile_product(sgemm_, block(w, g.a, w.batch, w.m0, w.rows, w.matrix_rows),
-                        block(w, g.b, w.expert, w.n0, w.columns, nullptr), w.depth, g.accumulate == DataType::int32, chain_, w.b,
-                        c, ldc);
+    const bool is_integer = g.accumulate == DataType::int32;
+    const auto multiply = [&](const MatrixBlock& a, std::int64_t expert, float* to, std::int64_t ld) {
+      const MatrixBlock b = block(w, g.b, expert, w.n0, w.columns, nullptr);
+      return tile_product(sgemm_, a, b, w.depth, is_integer, chain_, w.b, to, ld);
+    };
+    if (!w.routed) return multiply(block(w, g.a, w.batch, w.m0, w.rows, w.matrix_rows), w.expert, c, ldc);
+    const auto of_rows = [&](std::int64_t expert, std::span<const std::int64_t> rows, float* to) {
+      return multiply(block(w, g.a, 0, 0, std::ssize(rows), rows.data()), expert, to, w.columns);
+    };
+    const int scores = chain_.grouping.score_role;
+    return add_routes(w, {w.b.role[scores], epilogue_.type_of(scores)}, is_integer, of_rows, c, ldc);
   }
 
   const chain::FusionChain& chain_;

@@ -20,7 +20,8 @@ class Maker {
       slot_[static_cast<std::size_t>(g.value)] = take();
       p_.product_slot.push_back(slot_[static_cast<std::size_t>(g.value)]);
       p_.product_type.push_back(v.dtype);
-      p_.product_lane.push_back(g.accumulate == DataType::int32 ? Lane::i32 : Lane::f32);
+      const bool is_scored = c_.grouping.combines();  // and so summed in fp32
+      p_.product_lane.push_back(g.accumulate == DataType::int32 && !is_scored ? Lane::i32 : Lane::f32);
     }
     for (std::size_t s = 0; s < c_.steps.size(); ++s) add_step(s);
     for (const chain::Store& s : c_.stores)

@@ -114,8 +114,8 @@ INSTANTIATE_TEST_SUITE_P(
              "moe_grouped_matmul_bwd, reduction, block_scale_dequantize, block_scale_quantize, take_runs, rope or a pointwise "
              "mode",
              with_node(kRelu)},
-        Case{"UnknownMoeMode", with_node(R"({"op": "moe_grouped_matmul", "mode": "combine", "inputs": ["x"], "output": "y"})"),
-             "io_failed [file.word] graph file, /nodes/0/mode: got \"combine\", wanted none, gather or scatter",
+        Case{"UnknownMoeMode", with_node(R"({"op": "moe_grouped_matmul", "mode": "reduce", "inputs": ["x"], "output": "y"})"),
+             "io_failed [file.word] graph file, /nodes/0/mode: got \"reduce\", wanted none, gather, scatter or combine",
              with_node(R"({"op": "moe_grouped_matmul", "mode": "gather", "inputs": ["x"], "output": "y"})")},
         Case{"UnknownMoeOffsets",
              with_node(R"({"op": "moe_grouped_matmul", "offsets": "sizes", "inputs": ["x"], "output": "y"})"),
