@@ -59,6 +59,7 @@ Extent extent_of(const Graph& graph, int tensor, bool live, std::size_t depth = 
       return count_of(live && v.memory && !v.memory->bare ? v.memory->dims : v.dims);
     };
     if (node->kind == NodeKind::grouped_gradient) return {{count(2), da[2], columns}, false};
+    if (node->routing == Routing::combine) return {{1, count(5) / node->top_k, columns}, false};
     return {{1, node->routing == Routing::gather ? count(3) : da[1], columns}, false};
   }
   if (node->kind == NodeKind::matmul) {
@@ -122,8 +123,8 @@ Result read_input(const Graph& graph, int index) {
   }
   if (const Node* product = first_product(graph); product != nullptr && !feeds_product(graph, index)) {
     Dims declared = padded(extent_of(graph, product->output, false).dims, 3), live = live_domain(graph);
-    const std::int64_t groups =
-        product->kind == NodeKind::grouped ? count_of(graph.tensors[static_cast<std::size_t>(product->inputs.at(2))].dims) : 1;
+    const bool has_groups = product->kind == NodeKind::grouped && product->routing != Routing::combine;
+    const std::int64_t groups = has_groups ? count_of(graph.tensors[static_cast<std::size_t>(product->inputs.at(2))].dims) : 1;
     if (groups != 1 && t.dims.size() == 3 && t.dims[0] == groups && t.dims[1] == 1) {  // a row for each group
       declared = {groups, 1, declared[2]};
       live = {groups_of(graph, *product), 1, live[2]};

@@ -14,7 +14,7 @@ namespace oracle {
 enum class NodeKind { matmul, pointwise, reduction, dequantize, quantize, grouped, grouped_gradient };
 
 /// Which row of a grouped product reads which token, and where it goes.
-enum class Routing { plain, gather, scatter };
+enum class Routing { plain, gather, scatter, combine };
 
 /// Ports in the order of `Node::inputs`: binary {x, y}; binary_select {input0, input1, mask}; every backward mode {loss, x}.
 enum class Pointwise {
@@ -129,7 +129,7 @@ struct Node {
   int block = 0;                     ///< of the two: elements that share a scale
   std::size_t block_axis = 0;        ///< of the data as declared
   double vmax = 0;                   ///< quantize: what the largest of a block becomes; 0 is the largest of the format
-  Routing routing = Routing::plain;  ///< grouped: inputs {token, weight, offsets, indices, slots}, as many as it takes
+  Routing routing = Routing::plain;  ///< grouped: inputs {token, weight, offsets, indices, slots, scores}, as many as it takes
   bool are_ends = false;             ///< offsets are the rows behind the groups
   std::int64_t top_k = 1;
   bool zero_fill = false, accumulate = false;

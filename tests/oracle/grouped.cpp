@@ -42,6 +42,27 @@ Result slice(const Result& from, std::int64_t at) {
   return r;
 }
 
+/// Of the products of all rows those of each token, times their scores and added up: a product of its scores with its rows.
+Result combined(const Result& products, const Result& scores, const std::vector<std::int64_t>& index,
+                const std::vector<std::int64_t>& slot, std::int64_t top_k) {
+  const std::int64_t tokens = static_cast<std::int64_t>(scores.elements.size()) / top_k;
+  Result r;
+  r.dims = {1, tokens, products.dims[2]};
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    std::vector<std::int64_t> rows;
+    Result weights;
+    for (std::size_t i = 0; i < index.size(); ++i) {
+      if (index[i] != t || products.group[i] < 0) continue;
+      rows.push_back(static_cast<std::int64_t>(i));
+      weights.elements.push_back(scores.elements[static_cast<std::size_t>(t * top_k + slot[i])]);
+    }
+    weights.dims = {1, 1, static_cast<std::int64_t>(rows.size())};
+    const Result sum = multiplied(weights, picked(products, rows), Format::fp32);
+    r.elements.insert(r.elements.end(), sum.elements.begin(), sum.elements.end());
+  }
+  return r;
+}
+
 }  // namespace
 
 std::vector<std::int64_t> numbers_of(const Tensor& tensor) {
@@ -85,10 +106,13 @@ Result grouped_product(const Graph& graph, const Node& node, const std::vector<R
   const Dims matrices = padded(weight.dims, 3);
   std::vector<std::int64_t> index, slot;
   if (node.routing != Routing::plain) index = numbers_of(operand(graph, node, 3));
-  if (node.routing == Routing::scatter) slot = numbers_of(operand(graph, node, 4));
+  const bool combines = node.routing == Routing::combine;
+  if (node.routing == Routing::scatter || combines) slot = numbers_of(operand(graph, node, 4));
   const std::int64_t rows = node.routing == Routing::gather ? static_cast<std::int64_t>(index.size()) : tokens;
   const std::vector<int> owner = owners(numbers_of(operand(graph, node, 2)), node.are_ends, rows);
   const std::int64_t columns = weight.kernel_order ? matrices[1] : matrices[2];
+  const Result* const scores = combines ? &done[static_cast<std::size_t>(node.inputs.at(5))] : nullptr;
+  const std::int64_t places = combines ? static_cast<std::int64_t>(scores->elements.size()) : rows;
   Result r;
   r.dims = {1, rows, columns};
   r.elements.assign(static_cast<std::size_t>(rows * columns), Bound::exact(0));
@@ -101,10 +125,10 @@ Result grouped_product(const Graph& graph, const Node& node, const std::vector<R
       if (owner[at] != g) continue;
       std::int64_t source = i, target = i;
       if (node.routing == Routing::gather) source = index[at];
-      if (node.routing == Routing::scatter)
-        target = index[at] < 0 || index[at] >= rows / node.top_k || slot[at] < 0 || slot[at] >= node.top_k
-                     ? -1
-                     : index[at] * node.top_k + slot[at];
+      if (!slot.empty()) {
+        const bool has_place = index[at] >= 0 && index[at] < places / node.top_k && slot[at] >= 0 && slot[at] < node.top_k;
+        target = !has_place ? -1 : combines ? i : index[at] * node.top_k + slot[at];
+      }
       if (source < 0 || source >= tokens || target < 0) continue;
       from.push_back(source);
       to.push_back(target);
@@ -117,7 +141,7 @@ Result grouped_product(const Graph& graph, const Node& node, const std::vector<R
                   r.elements.begin() + to[i] * columns);
     }
   }
-  return r;
+  return combines ? combined(r, *scores, index, slot, node.top_k) : r;
 }
 
 Result grouped_gradient(const Graph& graph, const Node& node, const std::vector<Result>& done) {

@@ -13,8 +13,8 @@ namespace {
 using Dims = std::vector<std::int64_t>;
 
 /// How a tensor takes part. One tensor may have several roles.
-/// groups, experts, rows: operands of one axis, of that length.
-enum class Role { first, second, groups, experts, rows, aux, dense, reduction, scale, made_scale };
+/// groups, experts, rows: operands of one axis, of that length. scores: (rows of the result, slots).
+enum class Role { first, second, groups, experts, rows, scores, aux, dense, reduction, scale, made_scale };
 
 struct Part {
   int tensor;
@@ -39,13 +39,21 @@ Dims three(Dims dims) {
 
 bool is_grouped(const Node& node) { return node.kind == NodeKind::grouped || node.kind == NodeKind::grouped_gradient; }
 bool is_product(const Node& node) { return node.kind == NodeKind::matmul || is_grouped(node); }
-bool is_vector(Role role) { return role == Role::groups || role == Role::experts || role == Role::rows; }
+bool is_vector(Role role) { return role == Role::groups || role == Role::experts || role == Role::rows || role == Role::scores; }
 
 std::int64_t product_of(const Dims& dims) {
   std::int64_t n = 1;
   for (const std::int64_t d : dims)
     if (d != 1) n = n == 1 ? d : std::max(n, d);
   return n;
+}
+
+/// Tokens of scores (tokens, slots); of extents that are none any number.
+std::int64_t tokens_of(const Dims& scores, std::int64_t slots) {
+  std::int64_t n = 1;
+  for (const std::int64_t d : scores)
+    if (__builtin_mul_overflow(n, d, &n)) return -1;
+  return n / slots;
 }
 
 /// What a call passes for a tensor, as declared.
@@ -88,7 +96,8 @@ std::vector<Part> parts_of(const Graph& graph) {
   std::set<int> prologue, scalars;
   for (const Node& node : graph.nodes) {
     if (!is_product(node)) continue;
-    for (std::size_t i = 2; i < node.inputs.size(); ++i) put(node.inputs[i], i == 2 ? Role::groups : Role::rows);
+    for (std::size_t i = 2; i < node.inputs.size(); ++i)
+      put(node.inputs[i], i == 2 ? Role::groups : i == 5 ? Role::scores : Role::rows);
     for (std::size_t side = 0; side < 2; ++side) {
       if (graph.tensors[static_cast<std::size_t>(node.inputs[side])].is_table) {
         put(node.inputs[side], Role::experts);
@@ -403,6 +412,7 @@ class Court {
         const Dims a = three(tensor(node.inputs[0]).dims), b = three(tensor(node.inputs[1]).dims);
         const std::int64_t groups = product_of(tensor(node.inputs[2]).dims);
         if (node.kind == NodeKind::grouped_gradient) return {groups, a[2], b[2]};
+        if (node.routing == Routing::combine) return {1, tokens_of(tensor(node.inputs[5]).dims, node.top_k), b[2]};
         return {1, node.routing == Routing::gather ? product_of(tensor(node.inputs[3]).dims) : a[1], b[2]};
       }
     for (const Node& node : graph_.nodes)
@@ -436,6 +446,7 @@ class Court {
   Domain find_grouped_domain(const Node& node) const {
     Domain d;
     const bool is_gradient = node.kind == NodeKind::grouped_gradient;
+    const bool has_tokens = node.routing == Routing::gather || node.routing == Routing::combine;
     d.g = length_of(node.inputs[2]);
     d.l = is_gradient ? d.g : 1;
     bool by_table = false, first_b = true, first_a = true;
@@ -447,7 +458,7 @@ class Court {
       if (leads && sound_.count(p.tensor)) {
         const Dims dims = read(p);
         if (p.role == Role::first) {
-          (is_gradient ? d.k : node.routing == Routing::gather ? d.t : d.m) = dims[1];
+          (is_gradient ? d.k : has_tokens ? d.t : d.m) = dims[1];
           (is_gradient ? d.m : d.k) = dims[2];
         } else {
           d.n = dims[2];
@@ -457,6 +468,8 @@ class Court {
       leads = false;
     }
     if (node.routing == Routing::gather) d.m = length_of(node.inputs[3]);
+    if (node.routing == Routing::combine && sound_.count(node.inputs[5]))
+      d.m = tokens_of(buffers_.at(node.inputs[5]).dims, node.top_k);
     if (by_table) {
       d.k = three(tensor(node.inputs[0]).dims)[2];
       d.n = declared_domain_[2];
@@ -490,10 +503,20 @@ class Court {
     if (want && got != *want) fault(rule, p.tensor);
   }
 
+  void fit_scores(const Part& p, std::int64_t rows, std::int64_t top_k, Dims got) {
+    Dims want{rows, top_k};
+    std::erase(want, 1);
+    if (got != want) fault("extent.aux", p.tensor);
+  }
+
   void fit_vector(const Part& p, const Domain& live) {
     Dims got = buffers_.at(p.tensor).dims;
     std::erase(got, 1);
     std::optional<std::int64_t> want = p.role == Role::groups ? live.g : p.role == Role::experts ? live.e : live.m;
+    if (const Node& node = *grouped(); node.routing == Routing::combine) {
+      if (p.role == Role::scores) return fit_scores(p, *live.m, node.top_k, std::move(got));
+      if (p.role == Role::rows) want = live.t;
+    }
     const Dims declared = declaration(tensor(p.tensor)).dims;
     if (p.role != Role::rows && product_of(declared) == 1) want = 1;  // declared as one, it stays one
     if (got.size() > 1) fault("extent.aux", p.tensor);
@@ -538,7 +561,8 @@ class Court {
       if (p.role == Role::aux && all_ones(declared)) full = false;
       if (full) want[i] = domain[i];
     }
-    if (product != nullptr && product->kind == NodeKind::grouped && rank == 3 && declared[1] == 1 && declared[0] != 1 &&
+    if (product != nullptr && product->kind == NodeKind::grouped && product->routing != Routing::combine && rank == 3 &&
+        declared[1] == 1 && declared[0] != 1 &&
         declared[0] == product_of(tensor(product->inputs[2]).dims)) {  // a row for each group
       if (!live.g) return;
       want = {*live.g, 1, want[2]};

@@ -12,9 +12,9 @@
 namespace support {
 
 /// What an axis of an operand stands for; the extent of a call follows from it.
-enum class Axis : std::uint8_t { one, l, m, n, k, g, e, t };
+enum class Axis : std::uint8_t { one, l, m, n, k, g, e, t, s };
 /// Indexed by Axis; [0] is 1.
-using Extents = std::array<std::int64_t, 8>;
+using Extents = std::array<std::int64_t, 9>;
 
 /// What an operand says about groups.
 enum class Duty : std::uint8_t { none, offsets, index, slot, token, table };

@@ -20,6 +20,11 @@ const oracle::Node& product_of(const Case& c) {
   return c.reference.nodes.front();
 }
 
+/// Along which offsets lie.
+Axis rows_of(const oracle::Node& n) {
+  return n.kind == oracle::NodeKind::grouped_gradient ? Axis::k : n.routing == Routing::combine ? Axis::t : Axis::m;
+}
+
 bool has_table(const Case& c) {
   return std::any_of(c.operands.begin(), c.operands.end(), [](const CaseOperand& o) { return o.duty == Duty::table; });
 }
@@ -33,7 +38,8 @@ Extents draw_live(const Case& c, Random& r) {
     const std::int64_t unit = c.unit[at(a)], drawn = r.chance(6) ? 0 : r.between(1, 50);
     live[at(a)] = unit > 1 ? (drawn + unit - 1) / unit * unit : drawn;
   }
-  if (product_of(c).kind != oracle::NodeKind::grouped_gradient && r.chance(10)) live[at(Axis::m)] = r.between(200, 700);
+  const oracle::Node& n = product_of(c);
+  if (n.kind != oracle::NodeKind::grouped_gradient && r.chance(10)) live[at(rows_of(n))] = r.between(200, 700);
   if (c.declared[at(Axis::g)] != 1) live[at(Axis::g)] = r.chance(5) ? 0 : r.chance(10) ? r.between(1, 90) : r.between(1, 8);
   if (c.declared[at(Axis::e)] != 1) live[at(Axis::e)] = r.between(1, 8);
   return live;
@@ -51,7 +57,7 @@ std::int64_t& some(Dims& v, Random& r) {
 
 Groups draw_groups(const Case& c, const Extents& live, Random& r) {
   const oracle::Node& n = product_of(c);
-  const std::int64_t rows = live[at(n.kind == oracle::NodeKind::grouped_gradient ? Axis::k : Axis::m)];
+  const std::int64_t rows = live[at(rows_of(n))];
   const std::int64_t groups = live[at(Axis::g)];
   Groups g;
   const int shape = static_cast<int>(r.between(0, 4));
@@ -86,6 +92,13 @@ Groups draw_groups(const Case& c, const Extents& live, Random& r) {
     for (const std::int64_t t : target) {
       g.index.push_back(t < tokens * n.top_k ? t / n.top_k : -1);
       g.slot.push_back(t % n.top_k);
+    }
+  }
+  if (n.routing == Routing::combine) {
+    tokens = live[at(Axis::m)];
+    for (std::int64_t i = 0; i < rows; ++i) {
+      g.index.push_back(tokens > 0 ? r.between(0, tokens - 1) : -1);
+      g.slot.push_back(r.between(0, n.top_k - 1));
     }
   }
   for (std::int64_t i = r.chance(15) && !g.index.empty() ? r.between(1, 4) : 0; i > 0; --i) {

@@ -32,6 +32,7 @@ class Generator {
   }
 
  private:
+  bool combines() const { return routing_ == Routing::combine; }
   std::int64_t extent(Axis a) const { return c_.declared[at(a)]; }
   oracle::Tensor& tensor(int i) { return c_.reference.tensors[static_cast<std::size_t>(i)]; }
   verglas::Tensor& handle(int i) { return handles_[static_cast<std::size_t>(i)]; }
@@ -39,7 +40,8 @@ class Generator {
   void draw_shape() {
     is_gradient_ = r_.chance(25);
     accumulates_ = is_gradient_ && r_.chance(40);
-    routing_ = is_gradient_ ? Routing::plain : r_.pick({Routing::plain, Routing::plain, Routing::gather, Routing::scatter});
+    routing_ = is_gradient_ ? Routing::plain
+                            : r_.pick({Routing::plain, Routing::plain, Routing::gather, Routing::scatter, Routing::combine});
     are_ends_ = r_.chance(40);
     zero_fill_ = !is_gradient_ && r_.chance(30);
     is_integer_ = r_.chance(35);
@@ -48,7 +50,8 @@ class Generator {
     if (r_.chance(6)) c_.declared[at(Axis::g)] = r_.between(7, 60);
     c_.declared[at(Axis::e)] = r_.chance(50) ? extent(Axis::g) : r_.between(1, extent(Axis::g) + 1);
     if (is_gradient_) std::swap(c_.declared[at(Axis::m)], c_.declared[at(Axis::k)]);  // the depth is that of the rows
-    top_k_ = routing_ == Routing::scatter ? r_.between(1, 3) : 1;
+    top_k_ = routing_ == Routing::scatter ? r_.between(1, 3) : combines() ? r_.between(1, 8) : 1;
+    c_.declared[at(Axis::s)] = top_k_;
   }
 
   int input(const std::string& name, Format format, std::vector<Axis> axes, Duty duty, bool is_b = false) {
@@ -101,11 +104,17 @@ class Generator {
     const Format wide = r_.chance(40) ? Format::int64 : Format::int32;
     const bool flat = r_.chance(50);
     offsets_ = input("offsets", wide, flat ? std::vector{Axis::g} : std::vector{Axis::g, Axis::one, Axis::one}, Duty::offsets);
-    const std::vector<Axis> list = flat ? std::vector{Axis::m} : std::vector{Axis::one, Axis::m, Axis::one};
+    const bool has_tokens = routing_ == Routing::gather || combines();
+    const Axis listed = combines() ? Axis::t : Axis::m;
+    const std::vector<Axis> list = flat ? std::vector{listed} : std::vector{Axis::one, listed, Axis::one};
     if (routing_ != Routing::plain) index_ = input("index", Format::int32, list, Duty::index);
-    if (routing_ == Routing::scatter) slot_ = input("slot", Format::int32, list, Duty::slot);
+    if (routing_ == Routing::scatter || combines()) slot_ = input("slot", Format::int32, list, Duty::slot);
+    if (combines())
+      scores_ = input("xs", r_.pick({Format::fp32, Format::bf16, Format::fp16}),
+                      r_.pick({std::vector{Axis::m, Axis::s}, {Axis::one, Axis::m, Axis::s}, {Axis::m, Axis::s, Axis::one}}),
+                      Duty::none);
     const Format type = is_integer_ ? Format::int8 : r_.pick({Format::fp32, Format::bf16, Format::fp16});
-    const Axis rows = is_gradient_ ? Axis::k : routing_ == Routing::gather ? Axis::t : Axis::m;
+    const Axis rows = is_gradient_ ? Axis::k : has_tokens ? Axis::t : Axis::m;
     const int a = input("a0", type, {Axis::one, rows, is_gradient_ ? Axis::m : Axis::k}, Duty::token);
     const bool is_table = !is_gradient_ && r_.chance(20);
     const std::int64_t products = accumulates_ || r_.chance(75) ? 1 : 2;
@@ -125,6 +134,7 @@ class Generator {
     node.inputs = {a, b, offsets_};
     if (index_ >= 0) node.inputs.push_back(index_);
     if (slot_ >= 0) node.inputs.push_back(slot_);
+    if (scores_ >= 0) node.inputs.push_back(scores_);
     node.routing = routing_;
     node.are_ends = are_ends_;
     node.top_k = top_k_;
@@ -145,7 +155,8 @@ class Generator {
                                        .offsets = offsets,
                                        .zero_fill = zero_fill_},
                                       index_ < 0 ? verglas::Tensor() : handle(index_),
-                                      slot_ < 0 ? verglas::Tensor() : handle(slot_));
+                                      slot_ < 0 ? verglas::Tensor() : handle(slot_),
+                                      scores_ < 0 ? verglas::Tensor() : handle(scores_));
     // What is added to is of any of these types: fractions stay where sums of integers come to them.
     const Format added_to = accumulates_ && r_.chance(50) ? Format::bf16 : Format::fp32;
     node.output =
@@ -171,7 +182,7 @@ class Generator {
       return;
     }
     std::vector<Axis> axes = {Axis::one, Axis::one, Axis::one};
-    switch (r_.between(0, 4)) {
+    switch (r_.between(combines() ? 2 : 0, 4)) {
       case 0: axes = {Axis::g, Axis::one, Axis::n}; break;    // bias of each group
       case 1: axes = {Axis::g, Axis::one, Axis::one}; break;  // alpha of each group
       case 2: axes[1] = Axis::m; break;                       // probability of each row
@@ -190,7 +201,7 @@ class Generator {
       const R mode = r_.pick({R::add, R::amax, R::max, R::min, R::avg, R::norm1});
       std::vector<Axis> axes = {Axis::one, Axis::one, Axis::one};
       bool by_groups = false;
-      switch (r_.between(0, 3)) {
+      switch (r_.between(0, combines() ? 2 : 3)) {
         case 0: break;
         case 1: axes[2] = Axis::n; break;
         case 2: axes[1] = Axis::m; break;
@@ -245,7 +256,7 @@ class Generator {
   bool is_gradient_ = false, accumulates_ = false, are_ends_ = false, zero_fill_ = false, is_integer_ = false;
   Routing routing_ = Routing::plain;
   std::int64_t top_k_ = 1;
-  int offsets_ = -1, index_ = -1, slot_ = -1, value_ = -1;
+  int offsets_ = -1, index_ = -1, slot_ = -1, scores_ = -1, value_ = -1;
   std::vector<verglas::Tensor> handles_;
 };
 
