@@ -287,7 +287,8 @@ class Evaluator {
       const NodeData& node = g_.nodes[i];
       const bool is_product = node.kind == NodeKind::matmul || node.kind == NodeKind::moe_grouped_matmul ||
                               node.kind == NodeKind::moe_grouped_matmul_bwd;
-      if (needed_[i] && is_product) n += count(tensor(node.output).dim);
+      const std::vector<std::int64_t>& dim = tensor(node.output).dim;
+      if (needed_[i] && is_product) n += node.moe_mode == MoeMode::combine ? tensor(node.inputs[0]).dim[1] * dim[2] : count(dim);
     }
     return n;
   }
@@ -311,14 +312,15 @@ class Evaluator {
     return owner;
   }
 
+  static Ball times(Ball a, Ball b) {
+    return {a.value * b.value, std::abs(a.value) * b.radius + std::abs(b.value) * a.radius + a.radius * b.radius};
+  }
+
   /// Σ of x(k) · y(k).
   template <class X, class Y>
   static Ball dot(std::int64_t depth, bool int32, X&& x, Y&& y) {
     Sum sum;
-    for (std::int64_t k = 0; k < depth; ++k) {
-      const Ball a = x(k), b = y(k);
-      sum.add({a.value * b.value, std::abs(a.value) * b.radius + std::abs(b.value) * a.radius + a.radius * b.radius});
-    }
+    for (std::int64_t k = 0; k < depth; ++k) sum.add(times(x(k), y(k)));
     return sum.ball(int32);
   }
 
@@ -328,27 +330,37 @@ class Evaluator {
     const auto& weight = tensor(n.inputs[1]).dim;
     const auto& x = values_[static_cast<std::size_t>(n.inputs[0])];
     const auto& w = values_[static_cast<std::size_t>(n.inputs[1])];
-    const std::int64_t tokens = tensor(n.inputs[0]).dim[1], rows = dim[1], columns = dim[2], depth = weight[1];
+    const bool combines = n.moe_mode == MoeMode::combine;
+    const std::int64_t tokens = tensor(n.inputs[0]).dim[1], columns = dim[2], depth = weight[1];
+    const std::int64_t rows = combines ? tokens : dim[1], places = combines ? dim[1] * n.top_k : rows;
     const std::vector<int> owner = owners(n, rows);
     std::vector<Ball> out(static_cast<std::size_t>(count(dim)), kAnything);
-    group_.assign(static_cast<std::size_t>(rows), -1);
+    std::vector<Sum> sums(combines ? out.size() : 0);
+    group_.assign(static_cast<std::size_t>(combines ? 0 : rows), -1);
     for (std::int64_t r = 0; r < rows; ++r) {
       const int g = owner[static_cast<std::size_t>(r)];
       std::int64_t from = r, to = r;
       if (g >= 0 && n.moe_mode == MoeMode::gather) from = number(n.inputs[3], r);
-      if (g >= 0 && n.moe_mode == MoeMode::scatter) {
+      if (g >= 0 && n.moe_mode >= MoeMode::scatter) {
         const std::int64_t t = number(n.inputs[3], r), slot = number(n.inputs[4], r);
-        to = t < 0 || t >= rows / n.top_k || slot < 0 || slot >= n.top_k ? -1 : t * n.top_k + slot;
+        to = t < 0 || t >= places / n.top_k || slot < 0 || slot >= n.top_k ? -1 : t * n.top_k + slot;
       }
       progress.advance(columns);
       if (g < 0 || from < 0 || from >= tokens || to < 0) continue;
-      group_[static_cast<std::size_t>(to)] = g;
+      if (!combines) group_[static_cast<std::size_t>(to)] = g;
       const Ball* matrix = w.data() + g % weight[0] * depth * columns;
-      for (std::int64_t c = 0; c < columns; ++c)
-        out[static_cast<std::size_t>(to * columns + c)] = dot(
+      for (std::int64_t c = 0; c < columns; ++c) {
+        const Ball product = dot(
             depth, n.compute == DataType::int32, [&](std::int64_t k) { return x[static_cast<std::size_t>(from * depth + k)]; },
             [&](std::int64_t k) { return matrix[k * columns + c]; });
+        if (combines)
+          sums[static_cast<std::size_t>(to / n.top_k * columns + c)].add(
+              times(product, values_[static_cast<std::size_t>(n.inputs[5])][static_cast<std::size_t>(to)]));
+        else
+          out[static_cast<std::size_t>(to * columns + c)] = product;
+      }
     }
+    for (std::size_t i = 0; i < sums.size(); ++i) out[i] = sums[i].ball(false);
     return out;
   }
 

@@ -154,6 +154,34 @@ def test_the_check_knows_the_mean_of_no_rows(tmp_path):
     assert checked(tmp_path, tensors, nodes)["mean"]["wrong"] == 0
 
 
+@pytest.mark.parametrize("score", ["fp32", "bf16"])
+def test_the_check_adds_up_the_rows_of_each_token(tmp_path, score):
+    """On integers exactly; random numbers of routing are rows, tokens and slots that there are."""
+    tensors = [
+        {"name": "x", "dim": [1, 24, 6], "stride": [144, 6, 1]},
+        {"name": "w", "dim": [3, 6, 5], "stride": [30, 5, 1]},
+        {"name": "offset", "dim": [3], "stride": [1], "data_type": "int64"},
+        *({"name": name, "dim": [24], "stride": [1], "data_type": "int32"} for name in ("index", "slot")),
+        {"name": "score", "dim": [8, 3], "stride": [3, 1], "data_type": score},
+        {"name": "y", "output": True},
+    ]
+    inputs = ["x", "w", "offset", "index", "slot", "score"]
+    nodes = [{"op": "moe_grouped_matmul", "inputs": inputs, "output": "y", "mode": "combine", "top_k": 3}]
+    report = checked(tmp_path, tensors, nodes)["y"]
+    assert report["wrong"] == report["open"] == 0
+    x, w = np.arange(-72, 72, dtype=np.float32).reshape(1, 24, 6) % 7, np.arange(90, dtype=np.float32).reshape(3, 6, 5) % 5
+    arrays = {"x": x, "w": w, "offset": np.array([0, 9, 9]), "index": np.arange(24, dtype=np.int32) % 8}
+    arrays |= {"slot": np.arange(24, dtype=np.int32) // 8}
+    for name, a in arrays.items():
+        np.save(tmp_path / f"{name}.npy", a)
+    given = [argument for name in arrays for argument in ("--input", f"{name}={tmp_path}/{name}.npy")]
+    path, out = tmp_path / "checked.json", tmp_path / "y.npy"
+    call("run", path, *given, "--random", 5, "--values", "integers", "--check", "--output", f"y={out}")
+    assert np.load(out).shape == (1, 8, 5) and np.load(out).any()
+    (tuned,) = json.loads(call("tune", path, "--json", *QUICK, VERGLAS_CACHE=str(tmp_path)))
+    assert tuned["plans"] and not any(plan.get("failure") for plan in tuned["plans"])
+
+
 def test_reordered_scales_of_logical_extents_have_whole_atoms(tmp_path):
     tensors = [
         {"name": "a", "dim": [5, 64], "stride": [64, 1], "data_type": "fp8_e4m3"},
