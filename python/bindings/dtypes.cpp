@@ -93,7 +93,7 @@ void bind_enums(nb::module_& m) {
   add_values(reduction, kReductionModeCount);
   nb::enum_<MoeMode> moe(m, "moe_grouped_matmul_mode",
                          "Which row of a grouped product reads which token, and where it goes; Graph.moe_grouped_matmul.");
-  add_values(moe, 3);
+  add_values(moe, 4);
   nb::enum_<MoeOffsets> offsets(m, "moe_offsets", "What offsets of groups are: their first rows, or the rows behind them.");
   add_values(offsets, 2);
   nb::enum_<HeurMode>(m, "heur_mode", "Which ranking of plans to use. There is one, so that all of them mean the same.")

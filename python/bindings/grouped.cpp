@@ -20,7 +20,8 @@ void bind_grouped(GraphClass& c) {
   c.def(
        "moe_grouped_matmul",
        [](Lifecycle& g, const Tensor& token, const Tensor& weight, const Tensor& offset, const Tensor* index, const Tensor* ks,
-          MoeMode mode, const Type& compute, std::int64_t top_k, std::string name, MoeOffsets offsets, bool zero_fill) {
+          MoeMode mode, const Type& compute, std::int64_t top_k, std::string name, MoeOffsets offsets, bool zero_fill,
+          const Tensor* scores) {
          return g.graph().moe_grouped_matmul(token, weight, offset,
                                              {.name = std::move(name),
                                               .compute_data_type = compute.get(),
@@ -28,12 +29,12 @@ void bind_grouped(GraphClass& c) {
                                               .top_k = top_k,
                                               .offsets = offsets,
                                               .zero_fill = zero_fill},
-                                             given(index), given(ks));
+                                             given(index), given(ks), given(scores));
        },
        nb::arg("token"), nb::arg("weight"), nb::arg("first_token_offset"), nb::arg("token_index").none() = nb::none(),
        nb::arg("token_ks").none() = nb::none(), nb::arg("mode") = MoeMode::none, nb::arg("compute_data_type") = Type(),
        nb::arg("top_k") = 1, nb::arg("name") = "", nb::kw_only(), nb::arg("offsets") = MoeOffsets::first_token,
-       nb::arg("zero_fill") = false,
+       nb::arg("zero_fill") = false, nb::arg("top_k_scores").none() = nb::none(),
        R"(A product of each group's rows with the weights of its expert, g mod experts.
 
 Parameters
@@ -45,20 +46,22 @@ weight : Tensor
 first_token_offset : Tensor
     (groups,) or (groups, 1, 1) of INT32 or INT64: the first row of each group, the last of which ends with the rows.
 token_index, token_ks : Tensor
-    (1, rows, 1) of INT32: for GATHER the token of each row; for SCATTER token and slot to which each row goes.
+    (1, rows, 1) of INT32: for GATHER the token of each row; for SCATTER and COMBINE token and slot to which each row goes.
 mode : moe_grouped_matmul_mode
-    NONE, GATHER or SCATTER.
+    NONE, GATHER, SCATTER or COMBINE.
 top_k : int
-    SCATTER: rows that each token has.
+    SCATTER, COMBINE: slots that each token has.
 offsets : moe_offsets
     END where offsets are the rows behind the groups.
 zero_fill : bool
     Outputs are +0 in rows that no group owns; otherwise those rows keep what they hold.
+top_k_scores : Tensor
+    COMBINE: (tokens, top_k) of FLOAT, BFLOAT16 or HALF, by which products are multiplied before they are added up.
 
 Returns
 -------
 Tensor
-    (1, rows, N), virtual until ``set_output(True)``.
+    (1, rows, N), after COMBINE (1, tokens, N); virtual until ``set_output(True)``.
 
 Notes
 -----

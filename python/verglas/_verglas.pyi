@@ -183,6 +183,8 @@ class moe_grouped_matmul_mode(enum.Enum):
 
     SCATTER = 2
 
+    COMBINE = 3
+
 class moe_offsets(enum.Enum):
     """What offsets of groups are: their first rows, or the rows behind them."""
 
@@ -1261,6 +1263,7 @@ class Graph:
         *,
         offsets: moe_offsets = moe_offsets.FIRST_TOKEN,
         zero_fill: bool = False,
+        top_k_scores: Tensor | None = None,
     ) -> Tensor:
         """
         A product of each group's rows with the weights of its expert, g mod experts.
@@ -1274,20 +1277,22 @@ class Graph:
         first_token_offset : Tensor
             (groups,) or (groups, 1, 1) of INT32 or INT64: the first row of each group, the last of which ends with the rows.
         token_index, token_ks : Tensor
-            (1, rows, 1) of INT32: for GATHER the token of each row; for SCATTER token and slot to which each row goes.
+            (1, rows, 1) of INT32: for GATHER the token of each row; for SCATTER and COMBINE token and slot to which each row goes.
         mode : moe_grouped_matmul_mode
-            NONE, GATHER or SCATTER.
+            NONE, GATHER, SCATTER or COMBINE.
         top_k : int
-            SCATTER: rows that each token has.
+            SCATTER, COMBINE: slots that each token has.
         offsets : moe_offsets
             END where offsets are the rows behind the groups.
         zero_fill : bool
             Outputs are +0 in rows that no group owns; otherwise those rows keep what they hold.
+        top_k_scores : Tensor
+            COMBINE: (tokens, top_k) of FLOAT, BFLOAT16 or HALF, by which products are multiplied before they are added up.
 
         Returns
         -------
         Tensor
-            (1, rows, N), virtual until ``set_output(True)``.
+            (1, rows, N), after COMBINE (1, tokens, N); virtual until ``set_output(True)``.
 
         Notes
         -----

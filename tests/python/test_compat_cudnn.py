@@ -231,8 +231,27 @@ def test_grouped_product_by_cudnns_defaults():
     y = np.empty((1, 6, 4), np.float32)
     graph.execute({T: tokens, W: weights, offsets: np.array([0, 4], np.int32).reshape(2, 1, 1), Y: y})
     np.testing.assert_array_equal(y[0], np.concatenate([tokens[0, :4] @ weights[0], tokens[0, 4:] @ weights[1]]))
-    with pytest.raises(NotImplementedError, match="top_k_scores"):
-        graph.moe_grouped_matmul(T, W, offsets, top_k_scores=T)
+
+
+def test_grouped_product_of_which_each_token_has_the_sum():
+    """FC2 of a mixture of experts, by cuDNN's arguments in their order."""
+    tokens, top_k = 3, 2
+    token, weight, score = integers((1, 6, 8)), integers((2, 8, 4), 1), integers((tokens, top_k), 2)
+    graph = cudnn.pygraph(io_data_type=cudnn.data_type.FLOAT)
+    T, W, P = graph.tensor_like(token), graph.tensor_like(weight), graph.tensor_like(score)
+    offsets = graph.tensor(dim=[2, 1, 1], stride=[1, 1, 1], data_type=cudnn.data_type.INT32)
+    index, slot = (graph.tensor(dim=[1, 6, 1], stride=[6, 1, 1], data_type=cudnn.data_type.INT32) for _ in range(2))
+    combine = cudnn.moe_grouped_matmul_mode.COMBINE
+    Y = graph.moe_grouped_matmul(T, W, offsets, index, slot, combine, cudnn.data_type.FLOAT, top_k, "fc2", P).set_output(True)
+    graph.build()
+    first = np.array([0, 3], np.int32).reshape(2, 1, 1)
+    of_row, of_slot = (np.array(x, np.int32).reshape(1, 6, 1) for x in ([0, 1, 2, 2, 0, 1], [0, 0, 1, 0, 1, 1]))
+    y = np.empty((1, tokens, 4), np.float32)
+    graph.execute({T: token, W: weight, offsets: first, index: of_row, slot: of_slot, P: score, Y: y})
+    want = np.zeros((tokens, 4))
+    for r, (t, s) in enumerate(zip(of_row.ravel(), of_slot.ravel(), strict=True)):
+        want[t] += score[t, s] * (token[0, r] @ weight[r // 3])
+    np.testing.assert_array_equal(y[0], want)
 
 
 def test_script_mixed_precision():

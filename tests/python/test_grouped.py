@@ -99,6 +99,54 @@ def test_a_feed_forward_layer_of_experts():
     np.testing.assert_allclose(result, exact, rtol=1e-4, atol=1e-4)
     assert out.gaps_untouched()
 
+    combined = verglas.Graph(io_data_type="float32")
+    arrays = {"h": between, "down": down, "o": first, "i": index, "s": slot, "p": probability}
+    t = {name: declare(combined, name, a) for name, a in arrays.items()}
+    z = combined.moe_grouped_matmul(
+        t["h"], t["down"], t["o"], t["i"], t["s"], mode=MODE.COMBINE, top_k=top_k, top_k_scores=t["p"]
+    ).set_output(True)
+    combined.build()
+    out = Output((1, tokens, hidden))
+    combined.execute({**{t[name]: a for name, a in arrays.items()}, z: out.array})
+    np.testing.assert_allclose(out.array[0], exact, rtol=1e-4, atol=1e-4)
+    assert out.gaps_untouched()
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float16, BF16])
+@pytest.mark.parametrize("shape", ["(tokens, top_k)", "(1, tokens, top_k)", "(tokens, top_k, 1)"])
+@pytest.mark.parametrize("top_k", [1, 4])
+def test_combine_adds_up_what_each_token_has(kind, shape, top_k):
+    """By NumPy in float64, exactly; other tokens and rows than described; rows without a token, tokens without a row."""
+    graph = verglas.Graph(io_data_type=kind)
+    dim = {"(tokens, top_k)": [8, top_k], "(1, tokens, top_k)": [1, 1, top_k], "(tokens, top_k, 1)": [8, top_k, 1]}[shape]
+    t = graph.tensor(name="t", dim=[1, 20, 12], stride=[240, 12, 1])
+    w = graph.tensor(name="w", dim=[3, 12, 10], stride=[120, 10, 1])
+    o = graph.tensor(name="o", dim=[4], stride=[1], data_type="int32")
+    i, s = (graph.tensor(name=n, dim=[1, 20, 1], stride=[20, 1, 1], data_type="int32") for n in "is")
+    p = graph.tensor(name="p", dim=dim, stride=[int(np.prod(dim[a + 1 :])) for a in range(len(dim))])
+    y = graph.moe_grouped_matmul(t, w, o, i, s, mode=MODE.COMBINE, top_k=top_k, top_k_scores=p)
+    y.set_output(True).set_data_type("float32")
+    graph.build()
+    rng = np.random.default_rng(top_k)
+    for tokens, rows in ((8, 20), (33, 57), (1, 5), (40, 0)):
+        token = integers((1, rows, 12 * 2), 1, kind)[:, :, ::2].copy()
+        weight, score = integers((3, 12, 10), 2, kind), integers((tokens, top_k), 3, kind)
+        first = np.sort(rng.integers(0, rows + 1, 4)).astype(np.int32)
+        index = rng.integers(-1, max(tokens - 2, 1), rows).astype(np.int32)
+        slot = rng.integers(0, top_k, rows).astype(np.int32)
+        out = Output((1, tokens, 10))
+        graph.execute({t: token, w: weight, o: first, i: index, s: slot, p: score, y: out.array})
+        graph.check()
+        want = np.zeros((tokens, 10))
+        for r, g in enumerate(owners(first, rows)):
+            if g >= 0 and index[r] >= 0:
+                product = token[0, r].astype(np.float64) @ weight[g % 3].astype(np.float64)
+                want[index[r]] += float(score[index[r], slot[r]]) * product
+        np.testing.assert_array_equal(out.array[0], want)
+        assert out.gaps_untouched()
+    with pytest.raises(verglas.InvalidCallError, match=r"call\.aux_extent\] top_k_scores 'p': .*\(tokens, "):
+        graph.execute({t: token, w: weight, o: first, i: index, s: slot, p: np.ones((40, top_k + 1), kind), y: out.array})
+
 
 @pytest.mark.parametrize("accumulate", [False, True])
 def test_the_gradient_of_the_weights(accumulate):

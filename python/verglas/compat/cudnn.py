@@ -251,13 +251,21 @@ class pygraph(_Graph):
         compute_data_type: Any = None,
         top_k: int = 0,
         name: str = "",
-        top_k_scores: Any = None,
+        top_k_scores: _Tensor | None = None,
         **ours: Any,
     ) -> _Tensor:
-        if top_k_scores is not None:
-            raise NotImplementedError("top_k_scores of pygraph.moe_grouped_matmul is not there yet")
         return super().moe_grouped_matmul(
-            token, weight, first_token_offset, token_index, token_ks, mode, _type(compute_data_type), top_k or 1, name, **ours
+            token,
+            weight,
+            first_token_offset,
+            token_index,
+            token_ks,
+            mode,
+            _type(compute_data_type),
+            top_k or 1,
+            name,
+            top_k_scores=top_k_scores,
+            **ours,
         )
 
     def moe_grouped_matmul_bwd(
