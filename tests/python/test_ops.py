@@ -4,6 +4,7 @@ import copy
 import itertools
 import pickle
 import re
+import sys
 import threading
 from pathlib import Path
 
@@ -516,6 +517,14 @@ def test_options_of_the_wrong_kind_are_refused_by_their_names(rule, options, wor
         outputs = poisoned((5, 128, 2), np.float32), poisoned((5, 64, 2), np.float16)
         with pytest.raises(verglas.InvalidCallError, match=words):
             ops.GemmSwiglu(A, B, *outputs, **options)
+
+
+def test_outputs_of_types_that_numpy_has_not_say_what_to_install(monkeypatch):
+    for without in (None, type(sys)("ml_dtypes")):
+        monkeypatch.setitem(sys.modules, "ml_dtypes", without)
+        with pytest.raises(ImportError, match=r"NumPy has no bfloat16 of its own: pip install 'ml_dtypes>=0\.5'"):
+            ops.gemm_srelu_forward(A, B)
+        assert ops.gemm_srelu_forward(A, B, c_dtype="fp32", d_dtype="fp32").d_tensor.dtype == np.float32
 
 
 def test_an_address_is_no_tensor_of_an_operation():

@@ -69,9 +69,13 @@ def numpy_dtype(data_type: Any) -> Any:
     name = data_type.name
     if name in _NUMPY or name in _PAIRS:
         return numpy.dtype(_NUMPY.get(name, "uint8"))
-    import ml_dtypes
+    try:
+        import ml_dtypes
 
-    return numpy.dtype(getattr(ml_dtypes, _ML_DTYPES[name]))
+        return numpy.dtype(getattr(ml_dtypes, _ML_DTYPES[name]))
+    except (ImportError, AttributeError):
+        what = f"NumPy has no {_ML_DTYPES[name]} of its own"
+        raise ImportError(f"{what}: pip install 'ml_dtypes>=0.5', or ask for another type of output") from None
 
 
 def torch_dtype(data_type: Any) -> Any:
