@@ -1,3 +1,5 @@
+#include <pthread.h>
+
 #include "bindings.hpp"
 #include "unlocked.hpp"
 #include "verglas/version.hpp"
@@ -15,4 +17,5 @@ NB_MODULE(_verglas, m) {
   bind_operation_calls(m);
   bind_xla(m);
   Py_AtExit(wait_for_calls);
+  pthread_atfork(nullptr, nullptr, forget_calls);
 }

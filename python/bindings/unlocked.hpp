@@ -15,6 +15,9 @@ inline void wait_for_calls() {
   for (int ms = 0; ms < 10'000 && calls_at_work.load(std::memory_order_acquire) > 0; ++ms) usleep(1000);
 }
 
+/// In a child process: the threads of those calls are not there.
+inline void forget_calls() { calls_at_work.store(0, std::memory_order_relaxed); }
+
 /// The interpreter's lock is let go as long as this lives. A thread that comes back when the interpreter is shutting down stays
 /// here for good, as in Python 3.14: older ones end the thread by unwinding its stack, which nanobind's functions do not allow,
 /// so that the process would be aborted at its end.

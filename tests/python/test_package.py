@@ -116,6 +116,21 @@ time.sleep(0.1)
 """
 
 
+FORK_WITH_THREADS = """
+import os, signal, sys
+for _ in range(5):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(5)
+        sys.exit()
+    assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+def test_a_child_process_waits_for_no_thread_of_its_parent():
+    assert run_python(EXIT_WITH_THREADS + FORK_WITH_THREADS) == ""
+
+
 def test_the_interpreter_ends_while_threads_call():
     """Several at a time: what libraries have made is destroyed at the end, slowly, and no thread may still be in it."""
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
