@@ -13,7 +13,7 @@ namespace verglas::engine::cpu {
 namespace {
 
 /// Routes whose products are kept at once.
-constexpr std::int64_t kMostRoutes = 4096;
+constexpr std::int64_t kMostRoutes = 8192;
 constexpr std::int64_t kMostTokens = 2048, kColumns = 256;
 
 /// Products of some routes, those of one expert at once: `place` is filled with where each route's row lies among them.
