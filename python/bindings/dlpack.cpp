@@ -6,9 +6,12 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <string_view>
+#include <utility>
 
 #include "base/rules.hpp"
 #include "base/strides.hpp"
+#include "dtypes.hpp"
 #include "exchange.hpp"
 #include "numpy_arrays.hpp"
 #include "pack.hpp"
@@ -88,10 +91,23 @@ nb::object exported(nb::handle object, std::optional<Stream> stream, const Opera
     if (std::ranges::none_of(refusals, [&](PyObject* type) { return e.matches(type); })) throw;
     const auto words = nb::cast<std::string>(nb::str(e.value()));
     throw broken(Rule::pack_object, label_of(operand),
-                 "a " + type_name_of(object) + ", not a concrete array: its __dlpack__ says " + type_name_of(e.value()) + ": " +
-                     words.substr(0, words.find('\n')),
+                 "a " + type_name_of(object) + ", not a concrete array: its __dlpack__ says " +
+                     nb::cast<std::string>(e.type().attr("__name__")) + ": " + words.substr(0, words.find('\n')),
                  "an array whose memory can be shared");
   }
+}
+
+/// Of torch's narrow tensors, which its versions before 2.10 do not export, their bytes, and what those are; else the object.
+std::pair<nb::object, DataType> bytes_of(nb::handle object) {
+  const nb::object module = nb::getattr(object.type(), "__module__", nb::none());
+  if (nb::isinstance<nb::str>(module) && std::string_view(nb::cast<const char*>(module)).starts_with("torch")) {
+    DataTypeLike type;
+    const nb::object own = nb::getattr(object, "dtype", nb::none());
+    const bool is_known = !own.is_none() && nb::try_cast(own, type) && type.unknown.empty();
+    if (is_known && (is_fp8(type.type) || type.type == DataType::fp4_e2m1))
+      return {object.attr("view")(nb::module_::import_("torch").attr("uint8")), type.type};
+  }
+  return {nb::borrow(object), DataType::not_set};
 }
 
 }  // namespace
@@ -118,7 +134,8 @@ void read_dlpack(nb::handle object, const OperandInfo& operand, TensorView& view
     stream = stream_of(keep.stream);
     keep.asked = true;
   }
-  nb::object capsule = exported(object, stream, operand);
+  const auto [source, narrow] = bytes_of(object);
+  nb::object capsule = exported(source, stream, operand);
   const DlTensor* t = nullptr;
   if (PyCapsule_IsValid(capsule.ptr(), "dltensor_versioned")) {
     const auto* m = static_cast<DlManagedVersioned*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor_versioned"));
@@ -132,6 +149,10 @@ void read_dlpack(nb::handle object, const OperandInfo& operand, TensorView& view
     throw broken(Rule::pack_object, label_of(operand), "a __dlpack__ that answers no fresh DLPack capsule", "a capsule");
   }
   read_dl_tensor(*t, operand, view, keep);
+  if (narrow == DataType::fp4_e2m1)
+    count_elements(view, keep.pairs_axis < 0 ? packed_axis(view, view.rank - 1) : keep.pairs_axis);
+  else if (narrow != DataType::not_set)
+    view.dtype = narrow;
   keep.hold(std::move(capsule));
 }
 

@@ -768,3 +768,31 @@ def test_tensors_without_memory_beside_others_are_refused(place):
     tensors[(0, 1, 4)[place]] = tensors[(0, 1, 4)[place]].to("meta")
     with pytest.raises(verglas.InvalidCallError, match=r"op\.device.*(prob|b).*as the first tensor"):
         ops.gemm_srelu_forward(*tensors)
+
+
+class Before210(torch.Tensor):
+    """A tensor as torch had them before 2.10: without a table of C functions, and no export of narrow types."""
+
+    __module__ = "torch"
+    __dlpack_c_exchange_api__ = None
+
+    def __dlpack__(self, **options):
+        if "float8" in str(self.dtype) or "float4" in str(self.dtype):
+            raise BufferError("narrow types are not supported by dlpack")
+        return super().__dlpack__(**options)
+
+
+@pytest.mark.parametrize("narrow", ["float8_e4m3fn", "float8_e5m2", "float4_e2m1fn_x2"])
+def test_narrow_tensors_are_read_where_torch_does_not_export_them(narrow):
+    if not hasattr(torch, narrow):
+        pytest.skip(f"this torch has no {narrow}")
+    is_pair = narrow.startswith("float4")
+    a, b = (
+        torch.full((rows, 32, 1), 0x22 if is_pair else 0x38, dtype=torch.uint8).view(getattr(torch, narrow)) for rows in (5, 8)
+    )
+    one = torch.full((1, 1, 1, 32, 4, 4), 127, dtype=torch.uint8).view(torch.float8_e8m0fnu)
+    c, amax = torch.empty(5, 8, 1), torch.empty(1)
+    a, b, one = (t.as_subclass(Before210) for t in (a, b, one))
+    ops.GemmAmax(a, b, one, one, c, amax, sf_vec_size=32)(a, b, one, one, c, amax)
+    each = {"float8_e4m3fn": 1, "float8_e5m2": 0.25, "float4_e2m1fn_x2": 2}[narrow]
+    assert (c == 32 * each).all() and amax.item() == 32 * each

@@ -59,7 +59,7 @@ def by_name(use: Use) -> Callable[[F], F]:
         @functools.wraps(declared)
         def function(*args: Any, **kwargs: Any) -> Any:
             declared(*args, **kwargs)  # has no body, but says what Python says of wrong arguments
-            given = {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
+            given = {**defaults, **dict(zip(names, args)), **kwargs}  # noqa: B905 -- torch 2.9 compiles no `strict`
             stages = given.get("ab12_stages", 1)
             if not isinstance(stages, int) or stages < 1:
                 raise refused("op.option", "ab12_stages", repr(stages), "1 or more")
