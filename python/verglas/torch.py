@@ -101,6 +101,9 @@ def _is_swiglu(module: nn.Module, users: Counter[int]) -> bool:
     return _computes(module, lambda x, of: of["up_proj"](x) * nn.functional.silu(of["gate_proj"](x)))
 
 
+_ON_HOST = {"device": "cpu", "dtype": torch.float32}  # whatever the defaults are
+
+
 def _square_of_relu(x: Tensor) -> Tensor:
     return torch.relu(x).square()
 
@@ -109,7 +112,7 @@ def _is(act: object, function: Callable[[Tensor], Tensor]) -> bool:
     """Models have classes of their own for activations: what they do tells."""
     if not callable(act) or (isinstance(act, nn.Module) and (any(True for _ in act.parameters()) or _is_watched(act))):
         return False
-    probe = torch.tensor([-1e4, -3.0, -0.5, 0.0, 0.5, 3.0, 7.0, 1e4], device="cpu")
+    probe = torch.tensor([-1e4, -3.0, -0.5, 0.0, 0.5, 3.0, 7.0, 1e4], **_ON_HOST)
     try:
         found = act(probe.clone())
     except Exception:  # an activation of something else
@@ -131,11 +134,11 @@ def _computes(block: nn.Module, inner: Callable[[Tensor, dict[str, nn.Linear]], 
             rows, columns = (layer.out_features, _RUN) if name == "down_proj" else (_RUN, width)
             layers[name] = nn.Linear(columns, rows, layer.bias is not None, device="meta")
             for key, given in list(layers[name].named_parameters()):
-                value = torch.randn(given.shape, generator=generator, device="cpu") / math.sqrt(columns)
+                value = torch.randn(given.shape, generator=generator, **_ON_HOST) / math.sqrt(columns)
                 setattr(layers[name], key, nn.Parameter(value, False))
         vars(twin)["_modules"] = {**block._modules, **layers}
-        sizes = torch.tensor([1e-3, 0.1, 1, 10, 1e2, 1e3], device="cpu").view(1, -1, 1)
-        x = sizes * torch.randn(1, 6, width, generator=generator, device="cpu")
+        sizes = torch.tensor([1e-3, 0.1, 1, 10, 1e2, 1e3], **_ON_HOST).view(1, -1, 1)
+        x = sizes * torch.randn(1, 6, width, generator=generator, **_ON_HOST)
         with torch.no_grad(), torch.random.fork_rng(devices=[]), torch.autocast("cpu", enabled=False):
             want = layers["down_proj"](inner(x, layers))
             for training in (True, False):

@@ -233,3 +233,15 @@ def test_swapped_blocks_follow_autocast(gate, given):
         assert got.dtype == want.dtype
         torch.testing.assert_close(got, want, rtol=0.05, atol=0.02)
     assert fused[0].weight.grad.dtype == torch.float32
+
+
+@pytest.mark.parametrize("gate", [True, False])
+def test_blocks_are_swapped_under_other_defaults(gate):
+    block = Block(OwnSilu() if gate else SquaredRelu(), gate)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        with torch.device("meta"), torch.autocast("cpu", torch.bfloat16):
+            assert verglas.torch.swap_mlp(torch.nn.Sequential(block)) == 1
+    finally:
+        torch.set_default_dtype(before)
