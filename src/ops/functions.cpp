@@ -29,9 +29,10 @@ std::vector<Array> run(std::string_view name, std::vector<TensorView> tensors, c
 void Array::Free::operator()(std::byte* p) const noexcept { operator delete(p, kAlignment); }
 
 Array::Array(const TensorView& like) : view_(like) {
-  std::int64_t elements = 1;
-  for (int i = 0; i < like.rank; ++i) elements *= like.extent[static_cast<std::size_t>(i)];
-  const std::int64_t bytes = (elements * bits_of(like.dtype) + 7) / 8;
+  std::int64_t bits = bits_of(like.dtype);
+  for (int i = 0; i < like.rank; ++i)
+    if (__builtin_mul_overflow(bits, like.extent[static_cast<std::size_t>(i)], &bits)) throw std::bad_alloc();
+  const std::int64_t bytes = bits / 8 + (bits % 8 != 0 ? 1 : 0);
   memory_.reset(static_cast<std::byte*>(operator new(static_cast<std::size_t>(bytes), kAlignment)));
   view_.data = memory_.get();
   view_.device = {};

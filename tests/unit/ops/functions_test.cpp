@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <new>
 #include <span>
 #include <vector>
 
@@ -92,6 +93,12 @@ TEST(OperationFunctions, AnswerTheMaximumOfFp4Operands) {
   EXPECT_TRUE(all_are(r.d, 4096.0F));
   EXPECT_EQ(*r.amax.data<float>(), 4096);
   EXPECT_FALSE(is_made(r.sfd));
+}
+
+TEST(OperationFunctions, AllocateNothingForMoreThanThereCanBe) {
+  const auto rows = [](std::int64_t n) { return TensorView::dense(nullptr, fp32, {n, 1, 1}); };
+  EXPECT_THROW(gemm_amax_forward(rows(std::int64_t{1} << 32), rows(std::int64_t{1} << 32)), std::bad_alloc);
+  EXPECT_THROW(gemm_amax_forward(rows(std::int64_t{1} << 30), rows(std::int64_t{1} << 29)), std::bad_alloc);
 }
 
 TEST(OperationFunctions, Project) {
