@@ -59,21 +59,21 @@ class Drain {
     epilogue.begin(piece);
     if constexpr (!C::HAS_D) {
       consumer_sync(consumer_);
-      each_chunk(epilogue, [&](int i, int c) {
-        if (has_rows(piece, i)) fill(0, 0, acc, epilogue, piece, i, c);
+      each_chunk(epilogue, [&](int i, int c, auto width) {
+        if (has_rows(piece, i)) fill<width>(0, 0, acc, epilogue, piece, i, c);
       });
     } else if constexpr (WHOLE_TILE) {
       reuse<0>();
-      each_chunk(epilogue, [&](int i, int c) {
+      each_chunk(epilogue, [&](int i, int c, auto width) {
         const int b = i * L::CHUNKS + c;
         wait_for_loaded(b);
-        fill(buffer(b), 0, acc, epilogue, piece, i, c);
+        fill<width>(buffer(b), 0, acc, epilogue, piece, i, c);
       });
       phase_ ^= 1;
       publish();
       store_all(epilogue, piece);
     } else {
-      each_chunk(epilogue, [&](int i, int c) {
+      each_chunk(epilogue, [&](int i, int c, auto width) {
         if (!has_rows(piece, i)) return;
         if constexpr (OWN_ROWS) {
           if (!copies(piece, i)) {
@@ -94,14 +94,14 @@ class Drain {
           wait_for_loaded(next_);
         }
         const uint32 further = buffers_ + (RING + further_) * L::CHUNK_BYTES;
-        fill(buffer(own ? c % RING : next_), further, acc, epilogue, piece, i, c);
+        fill<width>(buffer(own ? c % RING : next_), further, acc, epilogue, piece, i, c);
         if (own) {
           if ((c + 1) % RING != 0 && c + 1 != L::CHUNKS) return;
           store_own(piece, i, c / RING * RING, c + 1);
           return;
         }
         publish(copies(piece, i));
-        store(epilogue, buffer(next_), further, piece, i, c);
+        store<width>(epilogue, buffer(next_), further, piece, i, c);
         if (leader()) bulk_commit();
         // Runs on from tile to tile: with an odd number of chunks a count of each tile's own would refill a busy buffer.
         if (++next_ == RING) next_ = 0, phase_ ^= 1;
@@ -134,13 +134,20 @@ class Drain {
   VG_DEVICE static int wrapped(int i) { return i < RING ? i : i - RING; }
   VG_DEVICE uint32 buffer(int i) const { return buffers_ + i * L::CHUNK_BYTES; }
 
+  /// Widths as constants of the front end: else the compiler would copy for a narrow chunk all units that a wide one has.
+  template <class Work>
+  VG_DEVICE static void each_chunk_of(int block, const Work& work) {
+#pragma unroll
+    for (int c = 0; c < L::FULL_CHUNKS; ++c) work(block, c, Constant<128>());
+    if constexpr (L::HALF != 0) work(block, L::FULL_CHUNKS, Constant<64>());
+    if constexpr (L::QUARTER != 0) work(block, L::CHUNKS - 1, Constant<32>());
+  }
   template <class Work>
   VG_DEVICE void each_chunk(Epilogue& epilogue, Work work) {
 #pragma unroll
     for (int i = 0; i < L::M_BLOCKS; ++i) {
       epilogue.begin_rows();
-#pragma unroll
-      for (int c = 0; c < L::CHUNKS; ++c) work(i, c);
+      each_chunk_of(i, work);
       epilogue.end_rows(i);
     }
   }
@@ -218,9 +225,10 @@ class Drain {
   /// Units of a chunk behind which quantisers and reductions of columns may have what they take at once.
   static constexpr int STEP = least(Epilogue::STEP == 0 ? 8 : Epilogue::STEP, 8 / Output::BYTES);
 
-  template <class Accumulator>
+  template <int WIDTH, class Accumulator>
   VG_DEVICE void fill(uint32 chunk, uint32 further, Accumulator (&acc)[C::GEMMS][L::M_BLOCKS][C::BLOCK_N / 2], Epilogue& epilogue,
                       const TilePiece& piece, int block, int c) {
+    static_assert(TOGETHER == 1 || (L::HALF == 0 && L::QUARTER == 0), "chunks that are filled at once are of one width");
     if (TOGETHER > 1 && c % TOGETHER != 0) return;
     // The first columns are always there: else the compiler would keep what quantisers hold of the tile before, beside the
     // products.
@@ -230,27 +238,24 @@ class Drain {
 #pragma unroll
     for (int more = 0; more < TOGETHER; ++more) {
       if (c + more >= L::CHUNKS) continue;
-      const int first = chunk_start<L>(c + more) / Output::BYTES, units = chunk_width<L>(c + more) / Output::BYTES / 16;
+      const int first = chunk_start<L>(c + more) / Output::BYTES;
       epilogue.begin_chunk();
-      if (is_there) fill_units(chunk + more * L::CHUNK_BYTES, further, acc, epilogue, piece, block, c + more);
-      if (units == 8) epilogue.template end_chunk<8>(block, first / 16);
-      if (units == 4) epilogue.template end_chunk<4>(block, first / 16);
-      if (units == 2) epilogue.template end_chunk<2>(block, first / 16);
-      if (units == 1) epilogue.template end_chunk<1>(block, first / 16);
+      if (is_there) fill_units<WIDTH>(chunk + more * L::CHUNK_BYTES, further, acc, epilogue, piece, block, c + more);
+      epilogue.template end_chunk<WIDTH / Output::BYTES / 16>(block, first / 16);
     }
   }
-  template <class Accumulator>
+  template <int WIDTH, class Accumulator>
   VG_DEVICE void fill_units(uint32 chunk, uint32 further, Accumulator (&acc)[C::GEMMS][L::M_BLOCKS][C::BLOCK_N / 2],
                             Epilogue& epilogue, const TilePiece& piece, int block, int c) {
     const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
-    const int width = chunk_width<L>(c), first = chunk_start<L>(c) / Output::BYTES;
+    const int first = chunk_start<L>(c) / Output::BYTES;
     const int in_piece = 64 * block + 16 * warp + lane / 4, col = piece.col + lane % 4 * 2;
     const int row = MAPPED ? place_of(piece, in_piece) : piece.row + in_piece,
               down = MAPPED ? place_of(piece, in_piece + 8) - row : 8;
     // Groups of units end behind the loop: in it, the compiler would copy for each unit what only the last one has, and again for
     // each chunk, before it sees which that is.
 #pragma unroll
-    for (int start = 0; start < width / Output::BYTES; start += 16 * STEP) {
+    for (int start = 0; start < WIDTH / Output::BYTES; start += 16 * STEP) {
       const auto drain_units = [&](int in_chunk, auto count) {
         constexpr int COUNT = count;
         const int u = (first + in_chunk) / 16;
@@ -263,7 +268,7 @@ class Drain {
         }
         float x[COUNT][C::GEMMS][8];
 #pragma unroll
-        for (int k = 0; k < COUNT; ++k) epilogue.fetch({chunk, width, in_chunk + 16 * k}, u + k);
+        for (int k = 0; k < COUNT; ++k) epilogue.fetch({chunk, WIDTH, in_chunk + 16 * k}, u + k);
 #pragma unroll
         for (int k = 0; k < COUNT; ++k) {
 #pragma unroll
@@ -278,8 +283,8 @@ class Drain {
                   col + 16 * (u + k),
                   block,
                   u + k,
-                  {chunk, width, in_chunk + 16 * k},
-                  {further, width, in_chunk + 16 * k},
+                  {chunk, WIDTH, in_chunk + 16 * k},
+                  {further, WIDTH, in_chunk + 16 * k},
                   end_of(piece),
                   down};
         };
@@ -291,21 +296,24 @@ class Drain {
         }
         if constexpr (COUNT > 1) epilogue.template absorb<COUNT>(position(0));
       };
-      const int last = least(start + 16 * STEP, width / Output::BYTES);
-      constexpr int AT_ONCE_HERE = least(C::UNITS_AT_ONCE, STEP);
+      const int last = least(start + 16 * STEP, WIDTH / Output::BYTES);
+      constexpr int MOST = least(C::UNITS_AT_ONCE, STEP);
+      static_assert(STEP % MOST == 0);
       // Registers are fewest behind the products of a large tile.
-      const bool is_first = L::M_BLOCKS * C::BLOCK_N > 256 && block == 0 && c == 0;
+      constexpr bool IS_LARGE = L::M_BLOCKS * C::BLOCK_N > 256,
+                     ALIKE = MOST == 1 || (!IS_LARGE && WIDTH / Output::BYTES / 16 % MOST == 0);
+      const bool is_first = IS_LARGE && block == 0 && c == 0;
 #pragma unroll
-      for (int in_chunk = start; in_chunk < last; in_chunk += 16 * AT_ONCE_HERE) {
-        if (!is_first && in_chunk + 16 * AT_ONCE_HERE <= last) {
-          drain_units(in_chunk, Constant<AT_ONCE_HERE>());
-        } else {
+      for (int in_chunk = start; in_chunk < last; in_chunk += 16 * MOST) {
+        if (ALIKE || (!is_first && in_chunk + 16 * MOST <= last)) {
+          drain_units(in_chunk, Constant<MOST>());
+        } else if constexpr (!ALIKE) {
 #pragma unroll
-          for (int i = in_chunk; i < least(in_chunk + 16 * AT_ONCE_HERE, last); i += 16) drain_units(i, Constant<1>());
+          for (int i = in_chunk; i < least(in_chunk + 16 * MOST, last); i += 16) drain_units(i, Constant<1>());
         }
       }
       if constexpr (Epilogue::STEP > 0) {
-        const int last = (first + least(start + 16 * STEP, width / Output::BYTES)) / 16 - 1;
+        const int last = (first + least(start + 16 * STEP, WIDTH / Output::BYTES)) / 16 - 1;
         // The column is formed anew: kept over the units, it spills beside producers that decode.
         epilogue.end_units({piece.batch, row, piece.col + lane % 4 * 2 + 16 * last, block, last, {}, {}, end_of(piece), down});
       }
@@ -336,26 +344,28 @@ class Drain {
       }
     } else {
 #pragma unroll
-      for (int b = 0; b < CHUNKS; ++b) store(epilogue, buffer(b), 0, piece, b / L::CHUNKS, b % L::CHUNKS);
+      for (int i = 0; i < L::M_BLOCKS; ++i)
+        each_chunk_of(i, [&](int, int c, auto width) { store<width>(epilogue, buffer(i * L::CHUNKS + c), 0, piece, i, c); });
       if (leader()) bulk_commit();
     }
   }
   VG_DEVICE Target target() const {
     return {p_.d_view.address, p_.d_view.batch_stride, p_.d_view.outer_stride, p_.d_view.inner_stride};
   }
+  template <int WIDTH>
   VG_DEVICE void store(const Epilogue& epilogue, uint32 chunk, uint32 further, const TilePiece& piece, int block, int c) {
-    const int width = chunk_width<L>(c), row = piece.row + 64 * block, col = piece.col + chunk_start<L>(c) / Output::BYTES;
+    const int row = piece.row + 64 * block, col = piece.col + chunk_start<L>(c) / Output::BYTES;
     const Target to = target();
     if constexpr (C::D_PIECE == 0) {
-      const TensorMap* map = width == 128 ? &p_.d : width == 64 ? &p_.d_half : &p_.d_quarter;
+      const TensorMap* map = WIDTH == 128 ? &p_.d : WIDTH == 64 ? &p_.d_half : &p_.d_quarter;
       if (!copies(piece, block)) {
-        store_by_threads<Output, 16>(chunk, width, to, 0, row, col, piece.end, p_.n, places(piece, block));
+        store_by_threads<Output, 16>(chunk, WIDTH, to, 0, row, col, piece.end, p_.n, places(piece, block));
         return;
       }
-      store_chunk<Output, C::D_ALONG_M>(map, leader(), chunk, width, to, d_batch(piece), row, col, p_.m, p_.n);
-      if constexpr (FURTHER > 0) epilogue.store_further(leader(), further, width, d_batch(piece), row, col);
+      store_chunk<Output, C::D_ALONG_M>(map, leader(), chunk, WIDTH, to, d_batch(piece), row, col, p_.m, p_.n);
+      if constexpr (FURTHER > 0) epilogue.store_further(leader(), further, WIDTH, d_batch(piece), row, col);
     } else {
-      store_by_threads<Output, C::D_PIECE>(chunk, width, to, d_batch(piece), row, col, end_of(piece), p_.n, places(piece, block));
+      store_by_threads<Output, C::D_PIECE>(chunk, WIDTH, to, d_batch(piece), row, col, end_of(piece), p_.n, places(piece, block));
     }
   }
 
