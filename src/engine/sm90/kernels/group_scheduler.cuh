@@ -6,23 +6,33 @@
 
 namespace vg {
 
-/// One running value a thread, joined over all threads before it: what those of lower rank hold together.
-template <int WARPS, class Join>
-VG_DEVICE int joined_before(int x, int identity, int* totals, Join join) {
+// Of values that are not negative.
+struct Most {
+  VG_DEVICE static int join(int a, int b) { return a > b ? a : b; }
+  VG_DEVICE static int of_warp(int x) { return most_of_warp(x); }
+};
+struct Sum {
+  VG_DEVICE static int join(int a, int b) { return a + b; }
+  VG_DEVICE static int of_warp(int x) { return sum_of_warp(x); }
+};
+/// One value a thread, joined over `all` and those of all threads before it; then `all` has those of every thread too.
+template <class Join, int WARPS>
+VG_DEVICE int joined_before(int x, int& all, int* totals) {
+  static_assert(WARPS <= 32);
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
 #pragma unroll
   for (int lanes = 1; lanes < 32; lanes *= 2) {
     const int below = __shfl_up_sync(0xffffffffu, x, lanes);
-    if (lane >= lanes) x = join(below, x);
+    if (lane >= lanes) x = Join::join(below, x);
   }
   if (lane == 31) totals[warp] = x;
   const int own = __shfl_up_sync(0xffffffffu, x, 1);
   __syncthreads();
-  int before = identity;
-  for (int w = 0; w < WARPS; ++w)
-    if (w < warp) before = join(before, totals[w]);
+  const int total = lane < WARPS ? totals[lane] : 0;
+  const int before = Join::join(all, Join::of_warp(lane < warp ? total : 0));
+  all = Join::join(all, Join::of_warp(total));
   __syncthreads();
-  return lane == 0 ? before : join(before, own);
+  return lane == 0 ? before : Join::join(before, own);
 }
 
 /// Of an expert, from a table that lies where the view says.
@@ -71,59 +81,50 @@ struct GroupTable {
   /// By all threads of the block. Bounds that fall or leave the rows are held to the greatest until there and to the rows, and
   /// block 0 tells the host.
   VG_DEVICE void read(const Parameters& p) const {
-    constexpr int THREADS = Layout<C>::THREADS, OWN = (C::GROUPS + THREADS - 1) / THREADS;
+    constexpr int THREADS = Layout<C>::THREADS, WARPS = THREADS / 32;
     int* totals = before + C::GROUPS + 1;
-    const int first = static_cast<int>(threadIdx.x) * OWN, most_rows = C::DEPTH_GROUPS ? p.k : p.m;
-    int64 given[OWN];
-    int bound[OWN], most = 0;
-#pragma unroll
-    for (int i = 0; i < OWN; ++i) {
-      const int64 at = (first + i) * p.offset_stride;
-      given[i] = first + i >= p.groups ? 0
-                 : C::OFFSETS_WIDE     ? static_cast<const int64*>(p.offsets)[at]
-                                       : int64{static_cast<const int*>(p.offsets)[at]};
-    }
-#pragma unroll
-    for (int i = 0; i < OWN; ++i) {
-      const int held = given[i] < 0 ? 0 : given[i] > most_rows ? most_rows : static_cast<int>(given[i]);
-      bound[i] = most = held > most ? held : most;
-    }
-    const int low = joined_before<THREADS / 32>(most, 0, totals, [](int a, int b) { return a > b ? a : b; });
+    const int thread = static_cast<int>(threadIdx.x), most_rows = C::DEPTH_GROUPS ? p.k : p.m;
+    const auto given_of = [&](int g) {
+      const int64 at = g * p.offset_stride;
+      return g >= p.groups     ? 0
+             : C::OFFSETS_WIDE ? static_cast<const int64*>(p.offsets)[at]
+                               : int64{static_cast<const int*>(p.offsets)[at]};
+    };
     bool fits = true;
-#pragma unroll
-    for (int i = 0; i < OWN; ++i) {
-      bound[i] = bound[i] > low ? bound[i] : low;
-      if (first + i >= p.groups) continue;
-      fits = fits && given[i] >= (i == 0 ? low : bound[i - 1]) && given[i] <= most_rows;
-      begin[first + i + (C::OFFSETS_END ? 1 : 0)] = bound[i];
+    int most = 0;
+    int64 next = given_of(thread);
+#pragma unroll 1
+    for (int base = 0; base < p.groups; base += THREADS) {
+      const int g = base + thread;
+      const int64 given = next;
+      next = given_of(g + THREADS);
+      const int held = given < 0 ? 0 : given > most_rows ? most_rows : static_cast<int>(given);
+      const int low = joined_before<Most, WARPS>(held, most, totals);
+      fits = fits && (g >= p.groups || (given >= low && given <= most_rows));
+      if (g < p.groups) begin[g + (C::OFFSETS_END ? 1 : 0)] = held > low ? held : low;
     }
-    if (threadIdx.x == 0) begin[C::OFFSETS_END ? 0 : p.groups] = C::OFFSETS_END ? 0 : most_rows;
+    if (thread == 0) begin[C::OFFSETS_END ? 0 : p.groups] = C::OFFSETS_END ? 0 : most_rows;
     if (!fits && blockIdx.x == 0) *static_cast<volatile uint32*>(p.faults) = 1;
     __syncthreads();
-    int tiles[OWN], sum = 0, cut = 0;
+    int all = 0, cut = 0;
     bool is_long = !C::DEPTH_GROUPS && p.k_blocks > C::SHORT_TILE;
-#pragma unroll
-    for (int i = 0; i < OWN; ++i) {
-      const int g = first + i;
+#pragma unroll 1
+    for (int base = 0; base < p.groups; base += THREADS) {
+      const int g = base + thread;
       int rows = g < p.groups ? begin[g + 1] - begin[g] : 0;
       if (rows != 0 && lacks_weights<C>(p, g)) {
         rows = 0;
         if (blockIdx.x == 0) static_cast<volatile uint32*>(p.faults)[3] = 1;
       }
-      tiles[i] = !C::DEPTH_GROUPS                                 ? (rows + C::BLOCK_M - 1) / C::BLOCK_M * p.tiles_n
-                 : g >= p.groups || (C::ACCUMULATES && rows == 0) ? 0  // nothing is added to what is there
-                                                                  : static_cast<int>(p.tiles_of_batch.value);
+      const int tiles = !C::DEPTH_GROUPS                                 ? (rows + C::BLOCK_M - 1) / C::BLOCK_M * p.tiles_n
+                        : g >= p.groups || (C::ACCUMULATES && rows == 0) ? 0  // nothing is added to what is there
+                                                                         : static_cast<int>(p.tiles_of_batch.value);
       cut |= !C::DEPTH_GROUPS ? rows % C::BLOCK_M : g < p.groups ? k_blocks_of(g) ^ k_blocks_of(0) : 0;
       is_long |= C::DEPTH_GROUPS && g < p.groups && k_blocks_of(g) > C::SHORT_TILE;
-      sum += tiles[i];
+      const int at = joined_before<Sum, WARPS>(tiles, all, totals);
+      if (g < p.groups) before[g] = at;
     }
-    int at = joined_before<THREADS / 32>(sum, 0, totals, [](int a, int b) { return a + b; });
-#pragma unroll
-    for (int i = 0; i < OWN; ++i) {
-      if (first + i <= p.groups) before[first + i] = at;
-      at += tiles[i];
-    }
-    if (threadIdx.x == THREADS - 1 && p.groups == THREADS * OWN) before[p.groups] = at;
+    if (thread == 0) before[p.groups] = all;
     if constexpr (C::CLAIMS) {
       const bool differ = __syncthreads_or(cut) != 0, last = __syncthreads_or(is_long) != 0;
       if (threadIdx.x < 3) cursors[threadIdx.x] = 0;
@@ -234,12 +235,17 @@ class GroupTiles {
     if (k_left >= L::BLOCK_K) return;
     const int first = k_left > 0 ? k_left * 8 : 0, last = (C::PROMOTED ? 4 : steps_of(k_left)) * 128;
     const auto clear = [&](uint32 block) {
-      for (int i = first + static_cast<int>(threadIdx.x) % 128; i < last; i += 128) store_shared(block + 16 * i, Piece<16>{});
+#pragma unroll
+      for (int turn = 0; turn < 4; ++turn)
+        if (const int i = first + 128 * turn + static_cast<int>(threadIdx.x) % 128; i < last)
+          store_shared(block + 16 * i, Piece<16>{});
     };
-    for (int i = 0; i < (L::A_COPIED ? 0 : C::A_COUNT); ++i)
-      for (int block = 0; block < L::M_BLOCKS; ++block) clear(stage + i * L::A_BYTES + (first_row_block + block) * 8192);
-    for (int i = 0; i < (L::B_COPIED ? 0 : C::B_COUNT); ++i)
-      for (int block = 0; block < L::B_LINES / 64; ++block) clear(stage + L::ALL_A_BYTES + i * L::B_BYTES + block * 8192);
+#pragma unroll 1
+    for (int block = 0; block < (L::A_COPIED ? 0 : C::A_COUNT * L::M_BLOCKS); ++block)
+      clear(stage + block / L::M_BLOCKS * L::A_BYTES + (first_row_block + block % L::M_BLOCKS) * 8192);
+#pragma unroll 1
+    for (int block = 0; block < (L::B_COPIED ? 0 : C::B_COUNT * (L::B_LINES / 64)); ++block)
+      clear(stage + L::ALL_A_BYTES + block / (L::B_LINES / 64) * L::B_BYTES + block % (L::B_LINES / 64) * 8192);
     fence_async_proxy();
     consumer_sync(consumer);
   }

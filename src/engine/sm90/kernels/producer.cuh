@@ -201,8 +201,10 @@ VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint8* m
           const uint32 to = a + i * L::A_BYTES;
           const int batch = tile.a_batch * p.a_batch_step[i];
           if constexpr (BLOCKS) {
+#pragma unroll 1
             for (int block = 0; block < whole; ++block)
               tma_load(to + block * 64 * L::LINE, &p.a[i], full, k, m + 64 * block, batch);
+#pragma unroll 1
             for (int box = 0; box < asked; ++box)
               tma_load(to + (64 * whole + TAIL_ROWS * box) * L::LINE, &p.a[1], full, box < tails ? k : BEYOND,
                        m + 64 * whole + TAIL_ROWS * box, batch);

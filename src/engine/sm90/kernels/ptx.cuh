@@ -189,6 +189,19 @@ VG_DEVICE void lower_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
 }
 
+// ---- values of a warp ---------------------------------------------------------------------------------------------------
+
+VG_DEVICE int sum_of_warp(int x) {
+  int sum;
+  asm volatile("redux.sync.add.s32 %0, %1, 0xffffffff;" : "=r"(sum) : "r"(x));
+  return sum;
+}
+VG_DEVICE int most_of_warp(int x) {
+  int most;
+  asm volatile("redux.sync.max.s32 %0, %1, 0xffffffff;" : "=r"(most) : "r"(x));
+  return most;
+}
+
 // ---- programmatic launch -----------------------------------------------------------------------------------------------
 
 /// Until the kernel before ours is complete and its writes are visible; before any access to the caller's memory.
