@@ -143,7 +143,12 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
       if (C::PINGPONG && threadIdx.x % 32 == 0) barrier_arrive(L::order(smem, consumer ^ 1));
     };
     int k_blocks = tile.k_blocks, last_steps = 4;
-    if constexpr (L::CUTS_STEPS) last_steps = tiles.steps_of(tile.k_end - tile.k - (k_blocks - 1) * L::BLOCK_K);
+    bool cuts = false;  // the last k-block
+    if constexpr (L::CUTS_STEPS) {
+      const int left = tile.k_end - tile.k - (k_blocks - 1) * L::BLOCK_K;
+      last_steps = tiles.steps_of(left);
+      cuts = C::DEPTH_GROUPS ? left < L::BLOCK_K : last_steps < 4;
+    }
     if (L::ENDS_EARLY && piece.blocks <= 0) {
       pass_tile<C>(smem, ring, k_blocks, on_block);
       k_blocks = 0;
@@ -160,9 +165,9 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
     } else if constexpr (C::PROMOTED) {
       multiply_tile_promoted<C, Wgmma>(acc, smem, ring, k_blocks, first_row_block, on_stage, on_block);
     } else if (L::ENDS_EARLY && L::M_BLOCKS > 1 && piece.blocks == 1) {
-      multiply_tile<C, Wgmma, 1>(acc, smem, ring, k_blocks, first_row_block, on_stage, on_block, on_issued, last_steps);
+      multiply_tile<C, Wgmma, 1>(acc, smem, ring, k_blocks, first_row_block, on_stage, on_block, on_issued, cuts, last_steps);
     } else {
-      multiply_tile<C, Wgmma>(acc, smem, ring, k_blocks, first_row_block, on_stage, on_block, on_issued, last_steps);
+      multiply_tile<C, Wgmma>(acc, smem, ring, k_blocks, first_row_block, on_stage, on_block, on_issued, cuts, last_steps);
     }
     if constexpr (C::PINGPONG) ring.skip(turns.k_blocks_between());
     if (!split.join(acc)) continue;

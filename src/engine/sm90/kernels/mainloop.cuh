@@ -173,16 +173,16 @@ VG_DEVICE void multiply_tile_scaled(float (&acc)[C::GEMMS][Layout<C>::M_BLOCKS][
 ///   acc   of each product M_BLOCKS row blocks of 64 by BLOCK_N; register i of thread t (w = t / 32, l = t % 32) holds
 ///         row 16w + l/4 + 8(i/2 % 2), column 8(i/4) + 2(l % 4) + i%2
 /// The newest stage stays in flight: stage s is released once the products of stage s + 1 have been issued and those of s are
-/// done. `on_stage` runs when a stage is there, `on_block` when the products of a k-block have been issued, `on_issued` when all
-/// have. ROWS: row blocks that are multiplied, where those behind belong to nobody. `last_steps`: k-steps of the last k-block,
-/// where the depth of a group ends inside of it.
+/// done. `on_block` runs when the products of a k-block have been issued, `on_issued` when all have. ROWS: row blocks that are
+/// multiplied, where those behind belong to nobody. `cuts`: the depth of a group ends inside of the last k-block, of which
+/// `last_steps` k-steps are multiplied, apart from the others; `on_stage` runs when its stage is there.
 template <class C, class Wgmma, int ROWS = Layout<C>::M_BLOCKS, class OnStage, class OnBlock, class OnIssued>
 VG_DEVICE void multiply_tile(typename Wgmma::Accumulator (&acc)[C::GEMMS][Layout<C>::M_BLOCKS][C::BLOCK_N / 2], uint32 smem,
                              Ring<C::STAGES>& ring, int k_blocks, int first_row_block, OnStage on_stage, OnBlock on_block,
-                             OnIssued on_issued, int last_steps = 4) {
+                             OnIssued on_issued, bool cuts = false, int last_steps = 4) {
   using L = Layout<C>;
   const bool arriving = threadIdx.x % 32 == 0;
-  const int whole = L::CUTS_STEPS && last_steps < 4 && k_blocks != 0 ? k_blocks - 1 : k_blocks;
+  const int whole = L::CUTS_STEPS && cuts && k_blocks != 0 ? k_blocks - 1 : k_blocks;
   int previous = 0;
   // ptxas takes long for each product that names many sums. Where they are few, a second k-block a turn saves short products 1%.
   constexpr int K_BLOCKS_A_TURN = C::GEMMS * L::M_BLOCKS * C::BLOCK_N > 128 ? 1 : 2;
@@ -190,7 +190,6 @@ VG_DEVICE void multiply_tile(typename Wgmma::Accumulator (&acc)[C::GEMMS][Layout
   for (int k_block = 0; k_block < whole; ++k_block) {
     barrier_wait(L::full(smem, ring.stage), ring.phase);  // acquires what the copy engine wrote
     const uint32 stage = smem + ring.stage * L::STAGE_BYTES;
-    on_stage(stage, k_block);
 #pragma unroll
     for (int g = 0; g < C::GEMMS; ++g) {
       const uint32 a = stage + C::gemm_a(g) * L::A_BYTES + first_row_block * 8192,
