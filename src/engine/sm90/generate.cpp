@@ -65,7 +65,9 @@ class Generator {
     if (!c_.stores.empty() && c_.stores[0].accumulate) {
       const int role = c_.stores[0].role;
       line("float held[8];");
-      line(fmt::format("load_aux<Config::Output>(held, a.aux[{}], p, at);", slot_in(plan_.aux, role)));
+      const int slot = slot_in(plan_.aux, role);
+      line(fmt::format("load_aux<Config::Output, Config::D_PIECE == 0 && !Config::D_ALONG_M, true>(held, a.aux[{}], p, at);",
+                       slot));
       loop(fmt::format("r[0][i] = v{}[i] + held[i];", c_.stores[0].value));
     } else if (!c_.stores.empty()) {
       loop(fmt::format("r[0][i] = {}(v{}[i]);", is_int(c_.stores[0].value) ? "__int_as_float" : "", c_.stores[0].value));
@@ -99,7 +101,8 @@ class Generator {
     const auto end = staged_.further.begin() + staged_.further_count;
     const auto it = std::find_if(staged_.further.begin(), end, [&](const StagedRole& r) { return r.role == s.role; });
     if (it == end) {
-      line(fmt::format("store_output<{}>(a.aux[{}], v{}, p, at);", type, slot, s.value));
+      const bool is_of_rows = c_.grouping.axis == chain::GroupedAxis::m;
+      line(fmt::format("store_output<{}>(a.aux[{}], v{}, p, {});", type, slot, s.value, is_of_rows ? "at.shared()" : "at"));
       return;
     }
     const auto which = static_cast<std::size_t>(it - staged_.further.begin());
@@ -245,7 +248,8 @@ class Generator {
       fetch_ += "    tile[unit % 4].fetch(at);\n";
       line(fmt::format("tile[at.unit % 4].read(v{});", v));
     } else if (value.varies[1] && value.varies[2]) {
-      line(fmt::format("load_aux<{}>(v{}, a.aux[{}], p, at);", type, v, slot));
+      line(fmt::format("load_aux<{}, false, (Config::GROUPS > 0)>(v{}, a.aux[{}], p, {});", type, v, slot,
+                       value.varies[0] ? "at" : "at.shared()"));
     } else if (value.varies[1]) {
       state_ += fmt::format("  ColumnVector<{}, Layout<Config>::M_BLOCKS> ahead{};\n", type, v);
       load_ahead_ += fmt::format("    ahead{}.load(a.aux[{}], p, t);\n", v, slot);

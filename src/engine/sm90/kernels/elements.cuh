@@ -10,32 +10,34 @@ struct F32 {
   static constexpr int BYTES = 4;
   VG_DEVICE static uint32 load(const void* from, bool in) { return load_word(from, in); }
   VG_DEVICE static float value(uint32 bits) { return __uint_as_float(bits); }
-  VG_DEVICE static void store(void* to, float v) { store_u32(to, __float_as_uint(v)); }
-  VG_DEVICE static void store_pair(void* to, float x, float y) { store_u64(to, __float_as_uint(x), __float_as_uint(y)); }
+  VG_DEVICE static void store(void* to, float v, bool in) { store_u32(to, __float_as_uint(v), in); }
+  VG_DEVICE static void store_pair(void* to, float x, float y, bool in) {
+    store_u64(to, __float_as_uint(x), __float_as_uint(y), in);
+  }
 };
 struct Bf16 {
   static constexpr int BYTES = 2;
   VG_DEVICE static uint32 load(const void* from, bool in) { return load_half(from, in); }
   VG_DEVICE static float value(uint32 bits) { return __uint_as_float(bits << 16); }
-  VG_DEVICE static void store(void* to, float v) { store_u16(to, bf16_bits(v)); }
+  VG_DEVICE static void store(void* to, float v, bool in) { store_u16(to, bf16_bits(v), in); }
   VG_DEVICE static uint32 pack(float x, float y) { return pack_bf16(x, y); }
-  VG_DEVICE static void store_pair(void* to, float x, float y) { store_u32(to, pack_bf16(x, y)); }
+  VG_DEVICE static void store_pair(void* to, float x, float y, bool in) { store_u32(to, pack_bf16(x, y), in); }
 };
 struct F16 {
   static constexpr int BYTES = 2;
   VG_DEVICE static uint32 load(const void* from, bool in) { return load_half(from, in); }
   VG_DEVICE static float value(uint32 bits) { return f16_to_float(static_cast<uint16>(bits)); }
-  VG_DEVICE static void store(void* to, float v) { store_u16(to, f16_bits(v)); }
+  VG_DEVICE static void store(void* to, float v, bool in) { store_u16(to, f16_bits(v), in); }
   VG_DEVICE static uint32 pack(float x, float y) { return pack_fp16(x, y); }
-  VG_DEVICE static void store_pair(void* to, float x, float y) { store_u32(to, pack_fp16(x, y)); }
+  VG_DEVICE static void store_pair(void* to, float x, float y, bool in) { store_u32(to, pack_fp16(x, y), in); }
 };
 /// Types of one byte: `Type::pack` makes two of them, the first in the low byte.
 template <class Type>
 struct Byte {
   static constexpr int BYTES = 1;
   VG_DEVICE static uint32 load(const void* from, bool in) { return load_byte(from, in); }
-  VG_DEVICE static void store(void* to, float v) { store_u8(to, Type::pack(v, 0.0f) & 0xffu); }
-  VG_DEVICE static void store_pair(void* to, float x, float y) { store_u16(to, Type::pack(x, y)); }
+  VG_DEVICE static void store(void* to, float v, bool in) { store_u8(to, Type::pack(v, 0.0f) & 0xffu, in); }
+  VG_DEVICE static void store_pair(void* to, float x, float y, bool in) { store_u16(to, Type::pack(x, y), in); }
 };
 VG_DEVICE int clamped(int i, int low, int high) { return i < low ? low : i > high ? high : i; }
 VG_DEVICE uint16 two_bytes(int x, int y) { return static_cast<uint16>((x & 0xff) | (y & 0xff) << 8); }
@@ -76,8 +78,10 @@ struct I32 {
   static constexpr int BYTES = 4;
   VG_DEVICE static uint32 load(const void* from, bool in) { return load_word(from, in); }
   VG_DEVICE static int value(uint32 bits) { return static_cast<int>(bits); }
-  VG_DEVICE static void store(void* to, int v) { store_u32(to, static_cast<uint32>(v)); }
-  VG_DEVICE static void store_pair(void* to, int x, int y) { store_u64(to, static_cast<uint32>(x), static_cast<uint32>(y)); }
+  VG_DEVICE static void store(void* to, int v, bool in) { store_u32(to, static_cast<uint32>(v), in); }
+  VG_DEVICE static void store_pair(void* to, int x, int y, bool in) {
+    store_u64(to, static_cast<uint32>(x), static_cast<uint32>(y), in);
+  }
 };
 
 // A value is held in fp32, but for int32, which is an int; words in shared memory keep its bits.

@@ -9,12 +9,12 @@ struct Aux {
   const void* address;
   int64 batch_stride, row_stride, col_stride;
 
-  /// Columns 2i and 2i + 1 lie in one aligned piece.
+  /// Columns 2i and 2i + 1 lie in one aligned piece; none of n columns is alone.
   template <class T>
-  VG_DEVICE bool in_pairs() const {
+  VG_DEVICE bool in_pairs(int n) const {
     const uint64 all = reinterpret_cast<uint64>(address) | static_cast<uint64>(batch_stride * T::BYTES) |
                        static_cast<uint64>(row_stride * T::BYTES);
-    return col_stride == 1 && all % (2 * T::BYTES) == 0;
+    return col_stride == 1 && all % (2 * T::BYTES) == 0 && n % 2 == 0;
   }
 };
 
@@ -82,65 +82,113 @@ struct OneValue {
   }
 };
 
-/// A unit of an operand that varies along both axes, from memory; nothing is read outside D.
-template <class T, class Lane>
-VG_DEVICE void load_aux(Lane (&v)[8], const Aux& aux, const Parameters& p, const Position& at) {
-  // Opaque, so that addresses are formed here and not for the whole tile ahead.
-  int row = at.row, col = at.col;
-  asm volatile("" : "+r"(row), "+r"(col));
-  const char* from = static_cast<const char*>(aux.address) +
-                     (at.batch * aux.batch_stride + row * aux.row_stride + col * aux.col_stride) * T::BYTES;
-  const auto in = [&](int i) { return row + i / 2 % 2 * at.down < at.end && col + i / 4 * 8 + i % 2 < p.n; };
-  const auto row_by_row = [](int order) { return order % 2 + order / 2 % 2 * 4 + order / 4 * 2; };
-  uint32 bits[8];
-  if (T::BYTES == 2 && aux.in_pairs<T>()) {
-#pragma unroll
-    for (int order = 0; order < 8; order += 2) {
-      const int i = row_by_row(order);
-      if (i == 2) from += at.down * aux.row_stride * T::BYTES;
-      bits[i] = load_word(from + i / 4 * 8 * T::BYTES, in(i + 1)) | load_half(from + i / 4 * 8 * T::BYTES, in(i) && !in(i + 1));
-    }
-#pragma unroll
-    for (int i = 0; i < 8; ++i) v[i] = T::value(i % 2 ? bits[i - 1] >> 16 : bits[i] & 0xffffu);
-    return;
+/// A unit of a matrix in memory, of whose elements those of D alone are read or written: four pairs of neighbours, two a row.
+/// Where a pair is one piece it is moved at once, else by single elements.
+template <class T>
+struct UnitInMemory {
+  int row, down, end, left;  // columns from the first of the unit on
+  char* at;
+  int64 step, to_next_row;
+  VG_DEVICE UnitInMemory(const Aux& aux, const Parameters& p, const Position& place, int64 col_stride)
+      : row(place.row), down(place.down), end(place.end), step(col_stride * T::BYTES) {
+    // Opaque, so that addresses are formed here and not for the whole tile ahead, one for all columns.
+    int col = place.col;
+    asm volatile("" : "+r"(row), "+r"(col));
+    left = p.n - col;
+    at = static_cast<char*>(const_cast<void*>(aux.address)) + (place.batch * aux.batch_stride + row * aux.row_stride) * T::BYTES +
+         col * step;
+    keep_apart(at);
+    to_next_row = down * aux.row_stride * T::BYTES;
   }
+  VG_DEVICE bool in(int across) const { return row < end && across < left; }
+  VG_DEVICE char* place(int across) const { return at + across * step; }
+  /// Where columns lie beside each other.
+  VG_DEVICE char* place_in_line(int across) const { return at + across * T::BYTES; }
+  VG_DEVICE void next_row() {
+    at += to_next_row;
+    row += down;
+    keep_apart(at);
+  }
+};
+
+/// The single elements of an operand, into `bits`.
+template <class T>
+VG_DEVICE void load_elements(uint32 (&bits)[8], UnitInMemory<T> unit) {
 #pragma unroll
   for (int order = 0; order < 8; ++order) {
-    const int i = row_by_row(order);
-    if (i == 2) from += at.down * aux.row_stride * T::BYTES;
-    bits[i] = T::load(from + (i / 4 * 8 + i % 2) * T::BYTES * aux.col_stride, in(i));
+    const int i = order % 2 + order / 2 % 2 * 4 + order / 4 * 2, across = i / 4 * 8 + i % 2;
+    if (i == 2) unit.next_row();
+    bits[i] = T::load(unit.place(across), unit.in(across));
+  }
+}
+/// The same by a loop, of a row a turn: half the code, but two waits.
+template <class T>
+VG_DEVICE void load_by_rows(uint32 (&bits)[8], UnitInMemory<T> unit) {
+#pragma unroll
+  for (uint32& x : bits) x = 0;
+#pragma unroll 1
+  for (int row = 0; row < 2; ++row) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const int i = e / 2 * 4 + e % 2, across = e / 2 * 8 + e % 2;
+      bits[i] = bits[i + 2];
+      bits[i + 2] = T::load(unit.place(across), unit.in(across));
+    }
+    unit.next_row();
+  }
+}
+/// An operand that varies along both axes. IN_LINES: its columns lie beside each other. SHORT: rather little code than no waits.
+template <class T, bool IN_LINES, bool SHORT, class Lane>
+VG_DEVICE void load_aux(Lane (&v)[8], const Aux& aux, const Parameters& p, const Position& at) {
+  uint32 bits[8];
+  if (IN_LINES) {
+    load_elements<T>(bits, {aux, p, at, 1});
+  } else if (UnitInMemory<T> unit(aux, p, at, aux.col_stride); T::BYTES == 2 && aux.in_pairs<T>(p.n)) {
+    uint32 pairs[4];
+#pragma unroll
+    for (int pair = 0; pair < 4; ++pair) {
+      const int across = pair % 2 * 8;
+      if (pair == 2) unit.next_row();
+      pairs[pair] = load_word(unit.place_in_line(across), unit.in(across));
+    }
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const uint32 pair = pairs[i / 2 % 2 * 2 + i / 4];
+      bits[i] = i % 2 ? pair >> 16 : pair & 0xffffu;
+    }
+  } else if constexpr (SHORT && T::BYTES == 2) {
+    load_by_rows<T>(bits, unit);
+  } else {
+    load_elements<T>(bits, unit);
   }
 #pragma unroll
   for (int i = 0; i < 8; ++i) v[i] = T::value(bits[i]);
 }
 
-/// A unit of an output other than the first, rounded once; nothing is written outside D.
+/// An output other than the first, rounded once.
 template <class T, class Lane>
 VG_DEVICE void store_output(const Aux& out, const Lane (&v)[8], const Parameters& p, const Position& at) {
-  int row = at.row, col = at.col;
-  asm volatile("" : "+r"(row), "+r"(col));
-  char* to = static_cast<char*>(const_cast<void*>(out.address)) +
-             (at.batch * out.batch_stride + row * out.row_stride + col * out.col_stride) * T::BYTES;
-  if (out.in_pairs<T>()) {
+  UnitInMemory<T> unit(out, p, at, out.col_stride);
+  if (out.in_pairs<T>(p.n)) {
 #pragma unroll
-    for (int i = 0; i < 8; i += 2) {
-      const int down = i / 4, across = i / 2 % 2, x = 2 * down + 4 * across;
-      if (down != 0 && across == 0) to += at.down * out.row_stride * T::BYTES;
-      if (row + at.down * down >= at.end) continue;
-      if (col + 8 * across + 1 < p.n) {
-        T::store_pair(to + 8 * across * T::BYTES, v[x], v[x + 1]);
-      } else if (col + 8 * across < p.n) {
-        T::store(to + 8 * across * T::BYTES, v[x]);
-      }
+    for (int pair = 0; pair < 4; ++pair) {
+      const int across = pair % 2 * 8, i = pair % 2 * 4 + pair / 2 * 2;
+      if (pair == 2) unit.next_row();
+      T::store_pair(unit.place_in_line(across), v[i], v[i + 1], unit.in(across));
     }
     return;
   }
+  Lane x[4] = {v[0], v[1], v[4], v[5]};
+  // A row a turn: half the code.
+#pragma unroll 1
+  for (int row = 0; row < 2; ++row) {
 #pragma unroll
-  for (int order = 0; order < 8; ++order) {
-    const int i = order % 2 + order / 2 % 2 * 4 + order / 4 * 2;
-    if (i == 2) to += at.down * out.row_stride * T::BYTES;
-    if (row + i / 2 % 2 * at.down < at.end && col + i / 4 * 8 + i % 2 < p.n)
-      T::store(to + (i / 4 * 8 + i % 2) * T::BYTES * out.col_stride, v[i]);
+    for (int e = 0; e < 4; ++e) {
+      const int across = e / 2 * 8 + e % 2;
+      T::store(unit.place(across), x[e], unit.in(across));
+      x[e] = v[e / 2 * 4 + 2 + e % 2];
+    }
+    unit.next_row();
   }
 }
 

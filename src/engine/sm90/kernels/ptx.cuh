@@ -210,6 +210,9 @@ VG_DEVICE void let_next_kernel_start() { asm volatile("griddepcontrol.launch_dep
 
 // ---- global memory ------------------------------------------------------------------------------------------------------
 
+/// An address that the compiler forms once, and not anew for each place beside it.
+VG_DEVICE void keep_apart(char*& at) { asm volatile("" : "+l"(at)); }
+
 // Loads are volatile so that they stay with their unit: hoisted over a tile they would spill. They are predicated, and 0 where
 // not `in`: with a branch around each the loads of a unit wait for one another.
 VG_DEVICE uint32 load_word(const void* from, bool in) {
@@ -252,6 +255,28 @@ VG_DEVICE void store_u8(void* to, uint32 v) { asm volatile("st.global.u8 [%0], %
 VG_DEVICE void store_u16(void* to, uint16 v) { asm volatile("st.global.u16 [%0], %1;" ::"l"(to), "h"(v) : "memory"); }
 VG_DEVICE void store_u64(void* to, uint32 low, uint32 high) {
   asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(to), "r"(low), "r"(high) : "memory");
+}
+
+// Likewise where `in`: with a branch around each a unit is many blocks, which take long to compile.
+VG_DEVICE void store_u8(void* to, uint32 v, bool in) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %2, 0;\n@p st.global.u8 [%0], %1;\n}" ::"l"(to), "r"(v),
+               "r"(static_cast<int>(in))
+               : "memory");
+}
+VG_DEVICE void store_u16(void* to, uint16 v, bool in) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %2, 0;\n@p st.global.u16 [%0], %1;\n}" ::"l"(to), "h"(v),
+               "r"(static_cast<int>(in))
+               : "memory");
+}
+VG_DEVICE void store_u32(void* to, uint32 v, bool in) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %2, 0;\n@p st.global.u32 [%0], %1;\n}" ::"l"(to), "r"(v),
+               "r"(static_cast<int>(in))
+               : "memory");
+}
+VG_DEVICE void store_u64(void* to, uint32 low, uint32 high, bool in) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %3, 0;\n@p st.global.v2.u32 [%0], {%1, %2};\n}" ::"l"(to), "r"(low), "r"(high),
+               "r"(static_cast<int>(in))
+               : "memory");
 }
 
 // ---- values ------------------------------------------------------------------------------------------------------------

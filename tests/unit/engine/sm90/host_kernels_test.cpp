@@ -116,7 +116,15 @@ int wrong_loads() {
     LaneOf<T> v[8];
     const auto b = static_cast<std::size_t>(at.batch);
     if constexpr (ROWS && COLS) {
-      load_aux<T>(v, d.aux, p, at);
+      LaneOf<T> by_rows[8], in_lines[8] = {};
+      load_aux<T, false, false>(v, d.aux, p, at);
+      load_aux<T, false, true>(by_rows, d.aux, p, at);
+      const bool has_lines = d.aux.col_stride == 1;
+      if (has_lines) load_aux<T, true, true>(in_lines, d.aux, p, at);
+      for (int i = 0; i < 8; ++i) {
+        const bool counts = at.row + 8 * (i / 2 % 2) < d.m && at.col + 8 * (i / 4) + i % 2 < d.n;
+        wrong += counts && (by_rows[i] != v[i] || (has_lines && in_lines[i] != v[i])) ? 1 : 0;
+      }
     } else if constexpr (COLS) {
       RowVector<T, kTile>::read(v, kWords + static_cast<uint32>(at.batch) * 4 * kTile, at);
     } else if constexpr (ROWS) {
