@@ -25,7 +25,7 @@ class Drain {
   using L = Layout<C>;
   using Output = typename C::Output;
   static constexpr int CHUNKS = L::CHUNKS * L::M_BLOCKS, RING = C::STORE_BUFFERS, FURTHER = C::FURTHER_OUTPUTS;
-  static constexpr bool MAPPED = C::GATHERS || C::SCATTERS;
+  static constexpr bool MAPPED = C::GATHERS || C::SCATTERS, OF_ROWS = C::GROUPS > 0 && !C::DEPTH_GROUPS;
   static constexpr bool WHOLE_TILE = FURTHER == 0 && RING >= CHUNKS;
   /// Of short tiles whose chunks take turns: what the copy engine does not store each warp stages and stores by itself, the 16
   /// rows that it has, and no others wait. Chunks are of one width there.
@@ -73,15 +73,17 @@ class Drain {
       publish();
       store_all(epilogue, piece);
     } else {
+      bool copied = true;  // the row block in hand
       each_chunk(epilogue, [&](int i, int c, auto width) {
         if (!has_rows(piece, i)) return;
+        if (c == 0) copied = copies(piece, i);
         if constexpr (OWN_ROWS) {
-          if (!copies(piece, i)) {
+          if (!copied) {
             if (c == 0) reuse<0>();
             if (!owns_rows(piece, i)) return;
           }
         }
-        const bool own = OWN_ROWS && !copies(piece, i);
+        const bool own = OWN_ROWS && !copied;
         const int chunk = i * L::CHUNKS + c, free = chunk - 1 - BUSY;
         if (!own) {
           if (leader()) {
@@ -100,8 +102,8 @@ class Drain {
           store_own(piece, i, c / RING * RING, c + 1);
           return;
         }
-        publish(copies(piece, i));
-        store<width>(epilogue, buffer(next_), further, piece, i, c);
+        publish(copied);
+        store<width>(epilogue, buffer(next_), further, piece, i, c, copied);
         if (leader()) bulk_commit();
         // Runs on from tile to tile: with an odd number of chunks a count of each tile's own would refill a busy buffer.
         if (++next_ == RING) next_ = 0, phase_ ^= 1;
@@ -192,9 +194,10 @@ class Drain {
     __syncwarp();  // before these lines are written anew
   }
   /// Does the copy engine store a row block? Not where rows behind the end of a group are another's, or some have places
-  /// elsewhere.
-  VG_DEVICE static bool copies(const TilePiece& piece, int block) {
-    if constexpr (C::GROUPS == 0 || C::DEPTH_GROUPS) return true;
+  /// elsewhere; nor what it would leave a part of, which threads store anyway here.
+  VG_DEVICE bool copies(const TilePiece& piece, int block) const {
+    if constexpr (!OF_ROWS) return true;
+    if (mapped_of<Output>(p_.n) != p_.n) return false;
     if constexpr (MAPPED)
       return C::GATHERS && load_float(flags(piece) + 8 * block) != 0.0f && load_float(flags(piece) + 8 * block + 4) != 0.0f;
     return piece.row + 64 * block + 64 <= piece.end;
@@ -345,7 +348,9 @@ class Drain {
     } else {
 #pragma unroll
       for (int i = 0; i < L::M_BLOCKS; ++i)
-        each_chunk_of(i, [&](int, int c, auto width) { store<width>(epilogue, buffer(i * L::CHUNKS + c), 0, piece, i, c); });
+        each_chunk_of(i, [&](int, int c, auto width) {
+          store<width>(epilogue, buffer(i * L::CHUNKS + c), 0, piece, i, c, copies(piece, i));
+        });
       if (leader()) bulk_commit();
     }
   }
@@ -353,13 +358,17 @@ class Drain {
     return {p_.d_view.address, p_.d_view.batch_stride, p_.d_view.outer_stride, p_.d_view.inner_stride};
   }
   template <int WIDTH>
-  VG_DEVICE void store(const Epilogue& epilogue, uint32 chunk, uint32 further, const TilePiece& piece, int block, int c) {
+  VG_DEVICE void store(const Epilogue& epilogue, uint32 chunk, uint32 further, const TilePiece& piece, int block, int c,
+                       bool copied) {
     const int row = piece.row + 64 * block, col = piece.col + chunk_start<L>(c) / Output::BYTES;
     const Target to = target();
     if constexpr (C::D_PIECE == 0) {
       const TensorMap* map = WIDTH == 128 ? &p_.d : WIDTH == 64 ? &p_.d_half : &p_.d_quarter;
-      if (!copies(piece, block)) {
-        store_by_threads<Output, 16>(chunk, WIDTH, to, 0, row, col, piece.end, p_.n, places(piece, block));
+      if constexpr (OF_ROWS) {
+        if (copied)
+          copy_chunk<Output, false>(map, leader(), chunk, WIDTH, d_batch(piece), row, col, p_.m, p_.n);
+        else
+          store_by_threads<Output, 16>(chunk, WIDTH, to, 0, row, col, piece.end, p_.n, places(piece, block));
         return;
       }
       store_chunk<Output, C::D_ALONG_M>(map, leader(), chunk, WIDTH, to, d_batch(piece), row, col, p_.m, p_.n);
