@@ -68,6 +68,10 @@ class Generator {
       const int slot = slot_in(plan_.aux, role);
       line(fmt::format("load_aux<Config::Output, Config::D_PIECE == 0 && !Config::D_ALONG_M, true>(held, a.aux[{}], p, at);",
                        slot));
+      load_ahead_ += fmt::format(
+          "    if constexpr (Config::D_PIECE == 0 && !Config::D_ALONG_M)\n      ask_for_lines<Config::Output, 64 * "
+          "Layout<Config>::M_BLOCKS, Config::BLOCK_N>(a.aux[{}], p, t);\n",
+          slot);
       loop(fmt::format("r[0][i] = v{}[i] + held[i];", c_.stores[0].value));
     } else if (!c_.stores.empty()) {
       loop(fmt::format("r[0][i] = {}(v{}[i]);", is_int(c_.stores[0].value) ? "__int_as_float" : "", c_.stores[0].value));

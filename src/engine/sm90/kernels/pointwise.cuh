@@ -165,6 +165,18 @@ VG_DEVICE void load_aux(Lane (&v)[8], const Aux& aux, const Parameters& p, const
   for (int i = 0; i < 8; ++i) v[i] = T::value(bits[i]);
 }
 
+/// Asks L2 for what the units of a piece will read, if its columns lie beside each other; by a consumer before its products.
+template <class T, int ROWS, int COLS>
+VG_DEVICE void ask_for_lines(const Aux& aux, const Parameters& p, const TilePiece& t) {
+  constexpr int LINE = 128 / T::BYTES, LINES = (COLS + LINE - 1) / LINE;
+#pragma unroll 1
+  for (int i = static_cast<int>(threadIdx.x) % 128; i < ROWS * LINES; i += 128) {
+    const int row = t.row + i / LINES, col = t.col + i % LINES * LINE;
+    const int64 element = t.batch * aux.batch_stride + row * aux.row_stride + col;
+    if (row < t.end && col < p.n) prefetch_l2(static_cast<const char*>(aux.address) + element * T::BYTES);
+  }
+}
+
 /// An output other than the first, rounded once.
 template <class T, class Lane>
 VG_DEVICE void store_output(const Aux& out, const Lane (&v)[8], const Parameters& p, const Position& at) {

@@ -250,6 +250,7 @@ VG_DEVICE uint32 load_byte(const void* from, bool in) {
       : "l"(from), "r"(static_cast<int>(in)));
   return v;
 }
+VG_DEVICE void prefetch_l2(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
 VG_DEVICE void store_u32(void* to, uint32 v) { asm volatile("st.global.u32 [%0], %1;" ::"l"(to), "r"(v) : "memory"); }
 VG_DEVICE void store_u8(void* to, uint32 v) { asm volatile("st.global.u8 [%0], %1;" ::"l"(to), "r"(v) : "memory"); }
 VG_DEVICE void store_u16(void* to, uint16 v) { asm volatile("st.global.u16 [%0], %1;" ::"l"(to), "h"(v) : "memory"); }
