@@ -165,7 +165,8 @@ TEST_P(GroupedKernels, CompileWithoutSpillStackOrRemark) {
   const auto claim = sm90::claim_chain(*chain);
   ASSERT_TRUE(claim.has_value()) << claim.error().text;
   const auto all = [](const Knobs&) { return true; };
-  EXPECT_GE(jit_test::compile_clean(*chain, all, 6200), 3);  // what finds tiles of groups is not counted
+  // What finds tiles of groups is not counted; as many instructions take about a second to compile.
+  EXPECT_GE(jit_test::compile_clean(*chain, all, 5100), 3);
 }
 
 INSTANTIATE_TEST_SUITE_P(Jit, GroupedKernels, ::testing::ValuesIn(graphs()), [](const auto& i) { return i.param.name; });
