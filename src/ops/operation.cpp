@@ -52,7 +52,12 @@ void launch(const Built& built, const Problem& p, const TensorView& alpha, Strea
     const Feed& feed = built.feeds[i];
     views[i] = feed.cut == Cut::alpha ? alpha : cut_out(p.at(feed.place), feed);
   }
-  built.plan.run({views.data(), built.feeds.size()}, stream);
+  try {
+    built.plan.run({views.data(), built.feeds.size()}, stream);
+  } catch (const Error& e) {  // of the plan, which does not know whose it is
+    if (e.code() != ErrorCode::invalid_call || e.operand().empty()) throw;
+    throw Error(e.code(), e.rule(), std::string(p.definition.name()) + ", " + e.operand(), e.got(), e.want());
+  }
 }
 
 Operation Operation::named(std::string_view name) {
