@@ -64,6 +64,7 @@ struct Role {
   std::array<std::int8_t, 3> axis{};  ///< declared axis that holds it, −1 where the operand has none
   int block = 0;                      ///< of scales: elements along canonical axis 2 that share one
   bool is_interleaved = false;        ///< of scales: a blob of atoms, which has no axes
+  bool is_by_group = false;           ///< of such a blob: the rows of each group begin an atom
 };
 
 /// One pointwise node. Operands are values; it computes in `compute` and rounds to the type of `value`. Or, where `run` is not

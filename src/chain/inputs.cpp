@@ -64,9 +64,11 @@ void Analyser::group_matrix(Role& role, std::int64_t batch, const NodeData* dequ
   if (is_a && c_.grouping.has_tokens()) role.symbol[1] = Symbol::t;
   if (!dequantize) return;
   const bool reordered = tensor(dequantize->inputs[1]).reordering != TensorReordering::none;
-  if (c_.grouping.axis == GroupedAxis::k || (is_a && reordered))
-    stop(Rule::chain_group_scale, "node " + label_of(*dequantize) + " has scales " +
-                                      (reordered ? "reordered to f8_128x4" : "of a product with groups along K"));
+  const auto decline = [&](const char* what) {
+    stop(Rule::chain_group_scale, "node " + label_of(*dequantize) + " has scales " + what);
+  };
+  if (c_.grouping.axis == GroupedAxis::k) decline("of a product with groups along K");
+  if (is_a && reordered && c_.grouping.has_tokens()) decline("reordered to f8_128x4 where tokens are gathered or combined");
 }
 
 int Analyser::add_table_input(int root, int index, int side, bool is_scaled, MatrixInput& in) {
@@ -109,6 +111,7 @@ int Analyser::add_scale_role(const Role& matrix, const NodeData& n) {
   scale.block = n.block;
   scale.is_interleaved = tensor(n.inputs[1]).reordering == TensorReordering::f8_128x4;
   if (scale.is_interleaved) scale.axis = {-1, -1, -1};
+  scale.is_by_group = scale.is_interleaved && scale.kind == RoleKind::scale_a && c_.grouping.has_group_rows();
   return add_role(scale);
 }
 

@@ -15,7 +15,11 @@ std::string symbol_text(const Role& role) {
 }
 
 std::string block_text(const Role& role) {
-  return role.block == 0 ? "" : fmt::format(" in blocks of {}{}", role.block, role.is_interleaved ? ", interleaved" : "");
+  return role.block == 0 ? ""
+                         : fmt::format(" in blocks of {}{}", role.block,
+                                       role.is_by_group      ? ", interleaved by groups"
+                                       : role.is_interleaved ? ", interleaved"
+                                                             : "");
 }
 
 std::string parameter_text(PointwiseMode mode, const PointwiseParameters& p) {

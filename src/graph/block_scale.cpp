@@ -66,6 +66,14 @@ void read_block(NodeData& n, const GraphData& g, std::size_t rank) {
   n.block = static_cast<int>(std::min<std::int64_t>(*at, 1 << 30));
 }
 
+/// Rows in atoms of each group: as many as any groups need, or more atoms where the user says so.
+std::int64_t grouped_rows(const TensorData& data, const TensorData& offsets, const TensorData& scale) {
+  const std::size_t row = data.dim.size() - 2;
+  const std::int64_t least = numeric::grouped_scale_rows(data.dim[row], groups_of(offsets));
+  const bool says = scale.dim_is_users && scale.dim.size() == data.dim.size() && scale.dim[row] % numeric::kScaleAtomRows == 0;
+  return says ? std::max(scale.dim[row], least) : least;
+}
+
 /// Plain scales have one extent a block; an interleaved blob has the bytes of its atoms, or names its logical extents.
 void check_scale(const NodeData& n, const TensorData& data, const TensorData& scale) {
   Extents plain = data.dim;
@@ -91,6 +99,22 @@ void check_scale(const NodeData& n, const TensorData& data, const TensorData& sc
 }
 
 }  // namespace
+
+void check_token_scales(const NodeData& n, const GraphData& g) {
+  const TensorData& token = g.tensors[static_cast<std::size_t>(n.inputs[0])];
+  if (n.moe_mode == MoeMode::gather || n.moe_mode == MoeMode::combine || token.producer < 0) return;
+  const NodeData& from = g.nodes[static_cast<std::size_t>(token.producer)];
+  if (from.kind != NodeKind::block_scale_dequantize) return;
+  const TensorData& scale = g.tensors[static_cast<std::size_t>(from.inputs[1])];
+  if (scale.reordering == TensorReordering::none || scale.dim.size() != token.dim.size()) return;
+  const std::int64_t groups = groups_of(g.tensors[static_cast<std::size_t>(n.inputs[2])]), rows = token.dim[1];
+  const std::int64_t blocks = numeric::scale_columns(token.dim[2], from.block);
+  const std::int64_t bytes = numeric::scale_blob_bytes({.rows = numeric::grouped_scale_rows(rows, groups), .columns = blocks});
+  if (scale.dim != Extents{1, rows, blocks} && product(scale.dim) < bytes)
+    throw broken(Rule::graph_scale_extent, who(from) + ", " + who(scale), "extents " + text_of(scale.dim),
+                 std::to_string(bytes) + " bytes in whole atoms of 128 by 4 for " + std::to_string(rows) + " rows in " +
+                     std::to_string(groups) + " groups, or " + text_of({1, rows, blocks}));
+}
 
 void check_packed(const TensorData& t) {
   const auto text = [&] { return "extents " + text_of(t.dim) + " with strides " + text_of(t.stride); };
@@ -146,6 +170,7 @@ void infer_quantize(NodeData& n, GraphData& g) {
     const bool by_row = axis == r - 1;
     const std::int64_t rows = by_row ? data.dim[r - 2] : data.dim[r - 1];
     dim[r - 2] = round_up(rows, numeric::kScaleAtomRows);
+    if (by_row && data.grouped_by >= 0) dim[r - 2] = grouped_rows(data, tensor(g, data.grouped_by), scale);
     dim[r - 1] = round_up(data.dim[axis] / block, numeric::kScaleAtomColumns);
   }
   if (scale.dim_is_users && scale.dim != dim)

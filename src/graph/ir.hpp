@@ -103,6 +103,8 @@ void infer_dequantize(NodeData& n, GraphData& g);
 void infer_quantize(NodeData& n, GraphData& g);
 /// Operands of the two grouped products, and the extents of the result; part of validate. Throws Error.
 std::vector<std::int64_t> grouped_dim(const NodeData& n, const GraphData& g);
+/// Whether scales of tokens that lie in atoms of each group have room for any groups.
+void check_token_scales(const NodeData& n, const GraphData& g);
 /// How many operands a grouped product takes.
 int grouped_arity(const NodeData& n);
 /// Which axis of the scores of a product is that of tokens, the one behind it being that of slots; −1 where they have other

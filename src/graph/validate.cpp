@@ -216,6 +216,7 @@ void infer(NodeData& n, GraphData& g) {
     dim = out.dim;
   } else if (n.kind == NodeKind::moe_grouped_matmul || n.kind == NodeKind::moe_grouped_matmul_bwd) {
     dim = grouped_dim(n, g);
+    if (n.kind == NodeKind::moe_grouped_matmul) check_token_scales(n, g);
     out.grouped_by = n.kind == NodeKind::moe_grouped_matmul && n.moe_mode != MoeMode::combine ? n.inputs[2] : -1;
   } else {
     dim = g.tensors[static_cast<std::size_t>(n.inputs[0])].dim;

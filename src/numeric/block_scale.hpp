@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <initializer_list>
 #include <limits>
@@ -24,6 +25,13 @@ struct ScaleShape {
 
 /// Blocks of `block` elements along an axis of extent k; the last one may be short.
 constexpr std::int64_t scale_columns(std::int64_t k, std::int64_t block) noexcept { return ceil_div(k, block); }
+
+/// Rows of a blob where the rows of each group begin an atom of their own: as many as any partition of `rows` into `groups`
+/// needs.
+constexpr std::int64_t grouped_scale_rows(std::int64_t rows, std::int64_t groups) noexcept {
+  const std::int64_t some = std::min(rows, groups);  // groups of one row each; from there on 128 more rows are one atom more
+  return some == 0 ? 0 : kScaleAtomRows * (some + (rows - some) / kScaleAtomRows);
+}
 
 /// Bytes of the whole blob, padding included; the largest number of 63 bits where they do not fit.
 constexpr std::int64_t scale_blob_bytes(const ScaleShape& s) noexcept {

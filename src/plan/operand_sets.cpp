@@ -18,9 +18,11 @@ bool is_scale(const chain::FusionChain& c, std::size_t operand) {
 /// Of interleaved scales: whole atoms of (batch, rows, blocks), at the declared extents.
 std::size_t blob_bytes(const chain::FusionChain& c, const chain::Role& r) {
   const auto extent = [&](chain::Symbol s) { return declared_extent(c, s); };
-  return static_cast<std::size_t>(numeric::scale_blob_bytes({.batches = extent(r.symbol[0]),
-                                                             .rows = extent(r.symbol[1]),
-                                                             .columns = numeric::scale_columns(extent(r.symbol[2]), r.block)}));
+  const std::int64_t rows = extent(r.symbol[1]);
+  return static_cast<std::size_t>(
+      numeric::scale_blob_bytes({.batches = extent(r.symbol[0]),
+                                 .rows = r.is_by_group ? numeric::grouped_scale_rows(rows, c.grouping.groups) : rows,
+                                 .columns = numeric::scale_columns(extent(r.symbol[2]), r.block)}));
 }
 
 }  // namespace

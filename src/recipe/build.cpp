@@ -17,6 +17,7 @@ RoleFact fact_of(const chain::FusionChain& c, const chain::Role& role) {
   f.block = role.block;
   f.is_packed = o.dtype == DataType::fp4_e2m1;
   f.is_interleaved = role.is_interleaved;
+  f.is_by_group = role.is_by_group;
   for (std::size_t i = 0; i < 3; ++i) {
     const int axis = role.axis[i];
     f.from_end[i] = static_cast<std::int8_t>(axis < 0 ? 3 - static_cast<int>(i) : rank - axis);

@@ -206,6 +206,12 @@ inline std::int64_t dense_elements(const TensorView& v) noexcept {
 inline void scale_extents(const RoleFact& f, const std::int64_t (&live)[kSymbols], std::int64_t (&out)[3]) noexcept {
   for (std::size_t i = 0; i < 3; ++i) out[i] = live[static_cast<std::size_t>(f.symbol[i])];
   out[2] = numeric::scale_columns(out[2], f.block);
+  if (f.is_by_group) out[1] = numeric::grouped_scale_rows(out[1], live[static_cast<std::size_t>(Symbol::g)]);
+}
+
+inline std::string rows_text(const RoleFact& f, const std::int64_t (&live)[kSymbols]) {
+  const std::string rows = std::to_string(live[static_cast<std::size_t>(f.symbol[1])]) + " rows";
+  return f.is_by_group ? rows + " in " + std::to_string(live[static_cast<std::size_t>(Symbol::g)]) + " groups" : rows;
 }
 
 /// Plain scales, whose axes lie as those of their matrix: their extents are the wanted ones, unit axes left out or not.
@@ -588,7 +594,7 @@ Status evaluate(const Recipe& r, const Check* list, const Launcher& launcher, co
             return fail([&] {
               return Words{std::to_string(dense_elements(u)) + " bytes in shape " + extents_text(u),
                            std::to_string(v.reach) + " bytes: " + std::to_string(v.reach / numeric::kScaleAtomBytes) +
-                               " atoms of 128 by 4 for " + std::to_string(v.extent[1]) + " rows of " +
+                               " atoms of 128 by 4 for " + rows_text(facts[c->role], b.live) + " of " +
                                std::to_string(v.extent[2]) + " scales"};
             });
         } while (more(CheckKind::scale_size));

@@ -49,7 +49,7 @@ enum class CheckKind : std::uint8_t {
   packed,        ///< role of fp4: pairs along canonical axis 2, even strides; halves the reach
   blocks,        ///< role of scales of an output: the live extent along its blocks is whole blocks
   scale,         ///< role: plain scales have their extents, interleaved ones are a dense run; binds the role's view
-  scale_size,    ///< role: interleaved scales have the bytes of all their atoms
+  scale_size,    ///< role: interleaved scales have the bytes of all their atoms, by groups those of any groups
   overlap,       ///< role and role `other`: byte ranges are disjoint
   injective,     ///< role: no two elements in one place
   data,          ///< the calls before met no data that did not fit
@@ -75,6 +75,7 @@ struct RoleFact {
   std::uint8_t slot_bytes = 0;  ///< bytes of one stored element; of fp4 of a pair
   bool is_packed = false;       ///< fp4
   bool is_interleaved = false;  ///< scales in atoms
+  bool is_by_group = false;     ///< whose rows begin one for each group
   std::int32_t block = 0;       ///< of scales: elements that share one
   std::array<Symbol, 3> symbol{};
   std::array<std::int8_t, 3> from_end{};           ///< canonical axis i is axis rank − from_end[i] of a buffer in declared order

@@ -62,6 +62,16 @@ std::string declined(const std::function<void(Moe&)>& build) {
 void plain(Moe& m) { m.product().set_output(true); }
 void combines(Moe& m) { m.attributes.mode = MoeMode::combine, m.attributes.top_k = 3; }
 
+/// Twelve tokens of MXFP8 in four groups.
+void scaled_tokens(Moe& m, const Dims& scales, TensorReordering order, MoeMode mode) {
+  const Tensor t = m.input("t", {1, 12, 32}, DataType::fp8_e4m3), s = m.input("s", scales, DataType::fp8_e8m0);
+  Tensor(s).set_reordering_type(order);
+  const Tensor x = m.g.block_scale_dequantize(t, s, {1, 32}, {.name = "dq"});
+  const Tensor w = m.input("w", {3, 32, 6}), o = m.input("o", {4}, DataType::int32);
+  const Tensor i = mode == MoeMode::none ? Tensor() : m.input("i", {1, 12, 1}, DataType::int32);
+  m.g.moe_grouped_matmul(x, w, o, {.mode = mode}, i).set_output(true);
+}
+
 REFUSES(graph_moe_operand) {
   const auto with = [](const std::function<void(Moe&)>& change) {
     return validated([&](Moe& m) {
@@ -249,32 +259,110 @@ REFUSES(chain_group_operand) {
 }
 
 REFUSES(chain_group_scale) {
-  const auto with = [](std::optional<int> axis, TensorReordering order) {
+  const auto with = [](std::optional<int> axis, TensorReordering order, MoeMode mode = MoeMode::none) {
     return declined([&](Moe& m) {
+      m.attributes.mode = mode;
       m.weight = {3, 8, 32};
       m.token = {1, 32, 8};
+      m.index = {1, 32, 1};
+      m.slot = {32};
       const auto both = m.g.block_scale_quantize(m.product(), 32, axis, {.name = "q"});
       Tensor(both[0]).set_data_type(DataType::fp8_e4m3).set_output(true);
       Tensor(both[1]).set_data_type(DataType::fp8_e8m0).set_reordering_type(order).set_output(true);
     });
   };
   EXPECT_EQ(with(1, TensorReordering::none), "chain.group_scale node 'q' quantises rows of groups along M");
-  EXPECT_EQ(with({}, TensorReordering::f8_128x4),
-            "chain.group_scale node 'q' quantises rows of groups with scales reordered to f8_128x4");
+  EXPECT_EQ(with({}, TensorReordering::f8_128x4, MoeMode::scatter),
+            "chain.group_scale node 'q' quantises rows of groups that are scattered, with scales reordered to f8_128x4");
+  EXPECT_EQ(with({}, TensorReordering::f8_128x4, MoeMode::gather), "");
+  EXPECT_EQ(with({}, TensorReordering::f8_128x4), "");
   EXPECT_EQ(with({}, TensorReordering::none), "");
-  const auto scaled = [](TensorReordering order) {
-    return declined([&](Moe& m) {
-      const Tensor t = m.input("t", {1, 12, 32}, DataType::fp8_e4m3);
-      const Dims dim = order == TensorReordering::none ? Dims{1, 12, 1} : Dims{1, 128, 4};
-      const Tensor s = m.input("s", dim, DataType::fp8_e8m0);
-      Tensor(s).set_reordering_type(order);
-      const Tensor x = m.g.block_scale_dequantize(t, s, {1, 32}, {.name = "dq"});
-      const Tensor w = m.input("w", {3, 32, 6}), o = m.input("o", {4}, DataType::int32);
-      m.g.moe_grouped_matmul(x, w, o).set_output(true);
+  const auto scaled = [](TensorReordering order, MoeMode mode) {
+    return declined([&](Moe& m) { scaled_tokens(m, {1, 12, 1}, order, mode); });
+  };
+  EXPECT_EQ(scaled(TensorReordering::f8_128x4, MoeMode::gather),
+            "chain.group_scale node 'dq' has scales reordered to f8_128x4 where tokens are gathered or combined");
+  EXPECT_EQ(scaled(TensorReordering::f8_128x4, MoeMode::none), "");
+  EXPECT_EQ(scaled(TensorReordering::none, MoeMode::gather), "");
+  EXPECT_EQ(declined([&](Moe& m) {
+              const Tensor t = m.input("t", {1, 12, 32}, DataType::fp8_e4m3), s = m.input("s", {1, 12, 1}, DataType::fp8_e8m0);
+              const Tensor x = m.g.block_scale_dequantize(t, s, {1, 32}, {.name = "dq"});
+              m.g.moe_grouped_matmul_bwd(x, m.input("d", {1, 12, 6}), m.input("o", {4}, DataType::int32)).set_output(true);
+            }),
+            "chain.group_scale node 'dq' has scales of a product with groups along K");
+}
+
+// Twelve rows in four groups may take four atoms down.
+TEST(RefusesGroupAtoms, WithoutRoomForAnyGroups) {
+  const auto with = [](const Dims& dim) {
+    return validated([&](Moe& m) { scaled_tokens(m, dim, TensorReordering::f8_128x4, MoeMode::none); });
+  };
+  EXPECT_EQ(with({1, 128, 4}),
+            "invalid_graph [graph.scale_extent] block_scale_dequantize 'dq', tensor 's': got extents (1, 128, 4), wanted 2048 "
+            "bytes in whole atoms of 128 by 4 for 12 rows in 4 groups, or (1, 12, 1)");
+  EXPECT_EQ(with({1, 512, 4}), "");
+  const auto made = [](const Dims& dim) {
+    return validated([&](Moe& m) {
+      m.weight = {3, 8, 32};
+      const auto both = m.g.block_scale_quantize(m.product(), 32, {}, {.name = "q"});
+      Tensor(both[0]).set_data_type(DataType::fp8_e4m3).set_output(true);
+      Tensor(both[1]).set_name("s").set_data_type(DataType::fp8_e8m0).set_output(true);
+      Tensor(both[1]).set_reordering_type(TensorReordering::f8_128x4).set_dim(dim);
     });
   };
-  EXPECT_EQ(scaled(TensorReordering::f8_128x4), "chain.group_scale node 'dq' has scales reordered to f8_128x4");
-  EXPECT_EQ(scaled(TensorReordering::none), "");
+  EXPECT_EQ(made({1, 128, 4}),
+            "invalid_graph [graph.output_dim] block_scale_quantize 'q', tensor 's': got extents (1, 128, 4), wanted (1, 512, 4)");
+  EXPECT_EQ(made({1, 600, 4}),
+            "invalid_graph [graph.output_dim] block_scale_quantize 'q', tensor 's': got extents (1, 600, 4), wanted (1, 512, 4)");
+  EXPECT_EQ(made({1, 512, 4}), "");
+  EXPECT_EQ(made({1, 640, 4}), "");
+}
+
+TEST(RefusesGroupAtoms, OnAGpu) {
+  Moe m;
+  scaled_tokens(m, {1, 12, 1}, TensorReordering::f8_128x4, MoeMode::none);
+  const PlanList plans = m.g.plans({.device = {DeviceType::cuda, 0}});
+  std::string said;
+  for (const DeclineRecord& d : plans.declines())
+    if (d.engine == "sm90") said = d.rule + " " + d.text;
+  EXPECT_EQ(said, "sm90.block_scale a_scale 's' lie in atoms of each group");
+}
+
+TEST(RefusesGroupAtoms, ABlobThatIsTooSmallForACall) {
+  Moe m;
+  scaled_tokens(m, {1, 12, 1}, TensorReordering::f8_128x4, MoeMode::none);
+  const CompiledPlan plan = m.g.compile();
+  std::vector<std::uint8_t> memory(16384, 0);
+  const auto said_of = [&](std::int64_t rows, std::int64_t groups, std::int64_t bytes, DataType type, std::int64_t step) {
+    std::vector<TensorView> views;
+    for (const OperandInfo& o : plan.operands()) {
+      const auto dense = [&](std::initializer_list<std::int64_t> dim) { return TensorView::dense(memory.data(), o.dtype, dim); };
+      views.push_back(o.name == "t"   ? dense({1, rows, 32})
+                      : o.name == "s" ? TensorView::strided(memory.data(), type, {bytes}, {step})
+                      : o.name == "w" ? dense({3, 32, 6})
+                      : o.name == "o" ? dense({groups})
+                                      : TensorView::dense(memory.data() + 8192, o.dtype, {1, rows, 6}));
+    }
+    const Status status = plan.execute(views);
+    return status.ok() ? std::string() : std::string(plan.explain(status, views).what());
+  };
+  const std::string who = "invalid_call [call.scale_size] a_scale 's': got ";
+  constexpr DataType kE8m0 = DataType::fp8_e8m0;
+  EXPECT_EQ(said_of(12, 4, 2047, kE8m0, 1),
+            who + "2047 bytes in shape (2047), wanted 2048 bytes: 4 atoms of 128 by 4 for 12 rows in 4 groups of 1 scales");
+  EXPECT_EQ(said_of(132, 4, 2048, kE8m0, 1),
+            who + "2048 bytes in shape (2048), wanted 2560 bytes: 5 atoms of 128 by 4 for 132 rows in 4 groups of 1 scales");
+  EXPECT_EQ(said_of(131, 4, 2048, kE8m0, 1), "");
+  EXPECT_EQ(said_of(3, 9, 1536, kE8m0, 1), "");
+  EXPECT_EQ(said_of(3, 9, 1535, kE8m0, 1),
+            who + "1535 bytes in shape (1535), wanted 1536 bytes: 3 atoms of 128 by 4 for 3 rows in 9 groups of 1 scales");
+  EXPECT_EQ(said_of(0, 4, 0, kE8m0, 1), "");
+  EXPECT_EQ(said_of(12, 0, 0, kE8m0, 1), "");
+  EXPECT_EQ(said_of(12, 4, 2048, DataType::fp8_e4m3, 1),
+            "invalid_call [call.dtype] a_scale 's': got fp8_e4m3, wanted fp8_e8m0 as declared");
+  EXPECT_EQ(
+      said_of(12, 4, 2048, kE8m0, 2),
+      "invalid_call [call.scale_extent] a_scale 's': got shape (2048) with strides (2), wanted a dense run of rank 1 or more");
 }
 
 REFUSES(chain_pointer_table) {

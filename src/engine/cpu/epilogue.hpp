@@ -21,6 +21,7 @@ struct Work {
   const std::int64_t* matrix_rows = nullptr;  ///< rows of a, where they do not follow m0
   const std::int64_t* chain_rows = nullptr;   ///< likewise rows of the epilogue
   const Groups* routed = nullptr;             ///< whose products are added up in the rows of the tile: combine
+  std::int64_t scale_shift = 0;               ///< from a row to one of scales in atoms of each group
   bool in_turns = false;                      ///< some rows of all products, then their epilogue, and so on
 
   std::int64_t row_of(std::int64_t row) const noexcept { return chain_rows ? chain_rows[row] : m0 + row; }

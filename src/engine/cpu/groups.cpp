@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/cpu/arena.hpp"
+#include "numeric/block_scale.hpp"
 
 namespace verglas::engine::cpu {
 namespace {
@@ -178,13 +179,21 @@ std::int64_t Groups::group_of(std::int64_t item) const noexcept {
 bool read_groups(const chain::FusionChain& c, const Binding& b, Groups& to) noexcept {
   thread_local Arena arena;
   to.count = b.live[static_cast<int>(chain::Symbol::g)];
-  auto* const begin = reinterpret_cast<std::int64_t*>(arena.take(static_cast<std::size_t>(4 * (to.count + 1))));
+  auto* const begin = reinterpret_cast<std::int64_t*>(arena.take(static_cast<std::size_t>(8 * (to.count + 1))));
   if (!begin) return false;
   to.tiles_before = begin + to.count + 1;
+  std::int64_t* const bound = to.tiles_before + to.count + 1;
+  std::int64_t* const scale_row = bound + to.count + 1;
   const bool along_m = c.grouping.axis == chain::GroupedAxis::m, combines = c.grouping.combines();
   const std::int64_t rows = b.live[static_cast<int>(combines ? chain::Symbol::t : along_m ? chain::Symbol::m : chain::Symbol::k)];
   read_bounds(c, b, rows, begin, to);
   to.begin = begin;
+  std::copy_n(begin, to.count + 1, bound);
+  to.bound = bound;
+  to.scale_row = scale_row;
+  scale_row[0] = 0;
+  for (std::int64_t g = 0; g < to.count; ++g)
+    scale_row[g + 1] = scale_row[g] + numeric::ceil_div(to.rows(g), numeric::kScaleAtomRows) * numeric::kScaleAtomRows;
   if (combines) return read_routes(c, b, to);
   return c.grouping.mode == MoeMode::none || read_rows(c, b, rows, begin, to);
 }

@@ -19,6 +19,8 @@ struct Groups {
   const std::int64_t* begin = nullptr;          ///< count + 1: first position of each group
   const std::int64_t* matrix_row = nullptr;     ///< row of a, by position
   const std::int64_t* chain_row = nullptr;      ///< row that the epilogue computes, by position
+  const std::int64_t* bound = nullptr;          ///< count + 1: first row of each group, whatever its rows have
+  const std::int64_t* scale_row = nullptr;      ///< count + 1: where it lies in scales in atoms of each group
   std::int64_t* tiles_before = nullptr;         ///< count + 1, filled by number_tiles
   const Route* routes = nullptr;                ///< combine: by token, those of a token by slot and then by row
   const std::int64_t* routes_before = nullptr;  ///< likewise, M + 1: how many the tokens before have
@@ -28,6 +30,9 @@ struct Groups {
   std::int64_t first() const noexcept { return begin[0]; }
   std::int64_t last() const noexcept { return begin[count]; }
   std::int64_t all_rows() const noexcept { return last() - first(); }
+
+  /// Behind number_tiles.
+  bool has_weights(std::int64_t g) const noexcept { return rows(g) == 0 || tiles_before[g + 1] > tiles_before[g]; }
 
   /// Numbers the tiles group by group and answers how many there are; a group without weights has none.
   std::int64_t number_tiles(const chain::FusionChain& chain, const recipe::Binding& binding, std::int64_t tile_m,

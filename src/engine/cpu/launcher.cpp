@@ -123,6 +123,7 @@ class CpuLauncher final : public recipe::Launcher {
     w.expert = group;
     if (groups_rows()) {
       w.expert = group % std::max<std::int64_t>(b.live[static_cast<int>(chain::Symbol::e)], 1);
+      w.scale_shift = g.scale_row[group] - g.bound[group];
       if (g.matrix_row) w.matrix_rows = g.matrix_row + w.m0;
       if (g.chain_row) w.chain_rows = g.chain_row + w.m0;
     } else if (combines()) {
@@ -157,7 +158,7 @@ class CpuLauncher final : public recipe::Launcher {
       else
         seed(r, v);
     }
-    for (const QuantiseOp& q : program_.quantised) Quantiser(q, b).clear();
+    for (const QuantiseOp& q : program_.quantised) clear_scales(q, b, s.groups);
     if (!groups_rows() || !chain_.grouping.zero_fill) return;
     const bool all = s.groups.chain_row != nullptr || !chain_.tables.empty();
     const auto zero = [&](int role) {
@@ -167,8 +168,16 @@ class CpuLauncher final : public recipe::Launcher {
     for (const StoreOp& store : program_.stores) zero(store.role);
     for (const QuantiseOp& q : program_.quantised) {
       zero(q.role);
-      if (q.scale_role >= 0) zero(q.scale_role);
+      if (q.scale_role >= 0 && !q.is_by_group) zero(q.scale_role);
     }
+  }
+
+  /// Atoms behind those of the groups, and of a group that is not computed, are nobody's.
+  static void clear_scales(const QuantiseOp& q, const Binding& b, const Groups& groups) noexcept {
+    const Quantiser to(q, b);
+    if (!q.is_by_group) return to.clear();
+    for (std::int64_t g = 0; g < groups.count; ++g)
+      if (groups.has_weights(g)) to.clear_group(groups.scale_row[g], groups.scale_row[g + 1] - groups.scale_row[g]);
   }
 
   static void zero_rows(const RoleView& v, DataType type, std::int64_t first, std::int64_t count) noexcept {
@@ -308,7 +317,16 @@ class CpuLauncher final : public recipe::Launcher {
     const DataType t = epilogue_.type_of(in.role);
     const std::int64_t batch = v.extent[0] > 1 ? along : 0;
     const std::int64_t offset = batch * v.stride[0] + (row_at ? 0 : first * v.stride[1]) + w.k0 * v.stride[2];
-    return {v.data + numeric::byte_offset(offset, t), t, rows, v.stride[1], v.stride[2], &in, batch, row_at ? 0 : first, row_at};
+    return {v.data + numeric::byte_offset(offset, t),
+            t,
+            rows,
+            v.stride[1],
+            v.stride[2],
+            &in,
+            batch,
+            row_at ? 0 : first,
+            row_at,
+            w.scale_shift};
   }
 
   /// False: no memory.

@@ -45,13 +45,14 @@ class Scales {
         view_(binding.role[x.input->scale_role]),
         is_power_(chain.operands[static_cast<std::size_t>(role_.operand)].dtype == DataType::fp8_e8m0),
         shape_{.batches = view_.extent[0], .rows = view_.extent[1], .columns = view_.extent[2]},
-        batch_(view_.extent[0] > 1 ? x.batch : 0) {}
+        batch_(view_.extent[0] > 1 ? x.batch : 0),
+        shift_(role_.is_by_group ? x.scale_shift : 0) {}
 
   std::int64_t block() const noexcept { return role_.block; }
   /// The sign of an e4m3 scale has no meaning.
   float at(std::int64_t row, std::int64_t column) const noexcept {
     const std::int64_t offset = role_.is_interleaved
-                                    ? numeric::scale_offset(shape_, batch_, row, column)
+                                    ? numeric::scale_offset(shape_, batch_, row + shift_, column)
                                     : batch_ * view_.stride[0] + row * view_.stride[1] + column * view_.stride[2];
     const auto byte = static_cast<std::uint8_t>(view_.data[offset]);
     return is_power_ ? numeric::e8m0_to_float(byte) : numeric::e4m3_to_float(byte & 0x7FU);
@@ -62,7 +63,7 @@ class Scales {
   const recipe::RoleView& view_;
   bool is_power_;
   numeric::ScaleShape shape_;
-  std::int64_t batch_;
+  std::int64_t batch_, shift_;
 };
 
 /// k elements of one row of a matrix with scales, from a column on that begins a block.

@@ -40,6 +40,7 @@ struct MatrixBlock {
   const chain::MatrixInput* input = nullptr;
   std::int64_t batch = 0, first_row = 0;  ///< of the block in its matrix: where its scales are
   const std::int64_t* row_at = nullptr;   ///< the rows of the block, where they do not lie one behind the other
+  std::int64_t scale_shift = 0;           ///< from a row to one of its scales, where these are in atoms of each group
 
   std::int64_t row(std::int64_t r) const noexcept { return row_at ? row_at[r] : r; }
 };

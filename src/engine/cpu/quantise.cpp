@@ -22,6 +22,12 @@ void Quantiser::clear() const noexcept {
   if (op_.is_interleaved && scale_.reach > 0) std::memset(scale_.data, 0, static_cast<std::size_t>(scale_.reach));
 }
 
+void Quantiser::clear_group(std::int64_t scale_row, std::int64_t rows) const noexcept {
+  const numeric::ScaleShape before{.batches = 1, .rows = scale_row, .columns = scale_.extent[2]};
+  const numeric::ScaleShape own{.batches = 1, .rows = rows, .columns = scale_.extent[2]};
+  std::memset(scale_.data + numeric::scale_blob_bytes(before), 0, static_cast<std::size_t>(numeric::scale_blob_bytes(own)));
+}
+
 void Quantiser::put_scale(std::int64_t batch, std::int64_t row, std::int64_t block, std::uint8_t bits) const noexcept {
   const numeric::ScaleShape shape{.batches = scale_.extent[0], .rows = scale_.extent[1], .columns = scale_.extent[2]};
   const std::int64_t offset = op_.is_interleaved ? numeric::scale_offset(shape, batch, row, block)
@@ -44,7 +50,7 @@ void Quantiser::row(const TileAt& at, std::int64_t m, const float* values, std::
     float most = 0.0F;
     for (std::int64_t i = 0; i < op_.block; ++i) most = larger(most, values[first + i]);
     const numeric::BlockScale s = numeric::block_scale_of(most, op_.vmax, op_.scale);
-    put_scale(at.batch, m, (at.n0 + first) / op_.block, s.stored);
+    put_scale(at.batch, op_.is_by_group ? m + at.scale_shift : m, (at.n0 + first) / op_.block, s.stored);
     for (std::int64_t i = 0; i < op_.block; ++i) spare[first + i] = values[first + i] * s.inverse;
   }
   store(at, m, spare, n);

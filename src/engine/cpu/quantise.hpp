@@ -9,6 +9,7 @@ namespace verglas::engine::cpu {
 /// Where rows of a tile lie in the output.
 struct TileAt {
   std::int64_t batch, m0, n0;
+  std::int64_t scale_shift = 0;  ///< from a row to one of scales in atoms of each group
 };
 
 /// One quantised output of one call: its data and its scales.
@@ -19,6 +20,8 @@ class Quantiser {
 
   /// Zero in every scale, padding included. Once a call, before any tile.
   void clear() const noexcept;
+  /// The same of the rows of one group, whose atoms begin at a row of the scales.
+  void clear_group(std::int64_t scale_row, std::int64_t rows) const noexcept;
   /// Without scales: n values of row m as they are. With scales: blocks along N of row m: n values from column n0 on, whole
   /// blocks. `spare` takes n lanes.
   void row(const TileAt& at, std::int64_t m, const float* values, std::int64_t n, float* spare) const noexcept;

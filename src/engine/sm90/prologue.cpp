@@ -258,6 +258,8 @@ std::optional<Decline> fault_of_scales(const FusionChain& c) {
   const auto fault = [&](int role, std::string what) {
     return Decline{Rule::sm90_block_scale, label_of(c, c.roles[static_cast<std::size_t>(role)]) + what};
   };
+  for (std::size_t r = 0; r < c.roles.size(); ++r)
+    if (c.roles[r].is_by_group) return fault(static_cast<int>(r), " lie in atoms of each group");
   if (!has_scales(c)) return std::nullopt;
   for (const MatrixInput& in : c.inputs) {
     const bool is_nvfp4 = stored_type(c, in) == DataType::fp4_e2m1 && type_of_scales(c, in) == DataType::fp8_e4m3;
