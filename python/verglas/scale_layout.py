@@ -6,6 +6,7 @@ arrays of NumPy, torch or JAX, whose elements are one byte each, and answer arra
 
 from __future__ import annotations
 
+import itertools
 import sys
 from typing import Any
 
@@ -28,11 +29,28 @@ def padded_shape(rows: int, columns: int) -> tuple[int, int]:
     return -(-rows // ATOM_ROWS) * ATOM_ROWS, -(-columns // ATOM_COLUMNS) * ATOM_COLUMNS
 
 
-def interleave(scales: Any) -> Any:
+def grouped_rows(rows: int, groups: int) -> int:
+    """Rows of whole atoms that any groups of so many rows take, where the rows of each begin an atom.
+
+    Examples
+    --------
+    >>> grouped_rows(200, 3), grouped_rows(2, 8)
+    (512, 256)
+    """
+    if rows < 0 or groups < 0:
+        raise ValueError(f"scales of groups: got {rows} rows and {groups} groups, wanted none below 0")
+    some = min(rows, groups)
+    return ATOM_ROWS * (some + (rows - some) // ATOM_ROWS) if some else 0
+
+
+def interleave(scales: Any, group_offsets: Any = None, end: bool = False) -> Any:
     """Plain scales (..., rows, columns) as atoms, padding 0; the answer has the extents of `padded_shape`.
 
     Rows are those of A (M) or of B (N); a column is a block of K. Scales of B in the order of a graph, (K/v, N), are transposed
     first.
+
+    group_offsets: of a grouped product, numbers on the host as the product reads them (`end`: the rows behind each group). The
+    rows of each group begin an atom then, the answer has `grouped_rows`, and scales of rows without a group are left out.
 
     Examples
     --------
@@ -44,16 +62,21 @@ def interleave(scales: Any) -> Any:
     if len(_bytes(scales).shape) < 2:
         raise ValueError(f"plain scales have rows and columns: got shape {tuple(scales.shape)}, wanted two axes or more")
     *batch, rows, columns = scales.shape
+    if group_offsets is not None:
+        scales = _in_groups(scales, group_offsets, end)
+        rows = scales.shape[-2]
     high, wide = padded_shape(rows, columns)
     atoms = _padded(scales, high, wide).reshape(*batch, high // 128, 4, 32, wide // 4, 4)
     n = len(batch)
     return _permuted(atoms, (*range(n), n, n + 3, n + 2, n + 1, n + 4)).reshape(*batch, high, wide)
 
 
-def plain(blob: Any, rows: int, columns: int, batches: int | None = None) -> Any:
+def plain(blob: Any, rows: int, columns: int, batches: int | None = None, group_offsets: Any = None, end: bool = False) -> Any:
     """The scales of a blob in plain order, (rows, columns), or (batches, rows, columns) where their number is given.
 
     A blob is a run of whole atoms in any shape, or what operations answer: atoms with their axes in cuDNN's order.
+    group_offsets, end: as `interleave` takes them; the blob is one of all groups, with spare atoms or not, and scales of rows
+    without a group are 0.
 
     Examples
     --------
@@ -62,6 +85,10 @@ def plain(blob: Any, rows: int, columns: int, batches: int | None = None) -> Any
     >>> np.array_equal(plain(interleave(scales), 130, 5), scales)
     True
     """
+    if group_offsets is not None:
+        if batches is not None:
+            raise ValueError(f"scales of groups: got {batches} batches, wanted none")
+        return _from_groups(blob, rows, columns, group_offsets, end)
     high, wide = padded_shape(rows, columns)
     count = 1 if batches is None else batches
     if len(_bytes(blob).shape) == 6 and blob.shape[3] == 4:  # (32, 4, R', 4, K', L), as operations answer them
@@ -115,6 +142,53 @@ def unpack_fp4(packed: Any) -> Any:
         packed = packed.view(sys.modules["torch"].uint8)
     bytes_ = np.asarray(packed).view(np.uint8)
     return np.stack([table[bytes_ & 15], table[bytes_ >> 4]], -1).reshape(*bytes_.shape[:-1], -1)
+
+
+def _bounds(group_offsets: Any, rows: int, end: bool) -> list[int]:
+    offsets = [int(o) for o in (group_offsets.reshape(-1) if hasattr(group_offsets, "reshape") else group_offsets)]
+    bounds = [0, *offsets] if end else [*offsets, rows]
+    if any(a > b for a, b in itertools.pairwise(bounds)) or bounds[0] < 0 or bounds[-1] > rows:
+        raise ValueError(f"group_offsets: got {offsets}, wanted numbers that do not fall, from 0 to {rows}")
+    return bounds
+
+
+def _places(bounds: list[int]) -> list[tuple[int, int, int]]:
+    """Of each group its first row, the one behind its last, and its first row in atoms."""
+    places, at = [], 0
+    for first, last in itertools.pairwise(bounds):
+        places.append((first, last, at))
+        at += -(-(last - first) // ATOM_ROWS) * ATOM_ROWS
+    return places
+
+
+def _in_groups(scales: Any, group_offsets: Any, end: bool) -> Any:
+    rows, columns = scales.shape[-2:]
+    bounds = _bounds(group_offsets, rows, end)
+    whole = _padded(scales[..., :0, :], grouped_rows(rows, len(bounds) - 1), columns)
+    for first, last, at in _places(bounds):
+        whole = _with_rows(whole, at, scales[..., first:last, :])
+    return whole
+
+
+def _from_groups(blob: Any, rows: int, columns: int, group_offsets: Any, end: bool) -> Any:
+    bounds = _bounds(group_offsets, rows, end)
+    wide = padded_shape(0, columns)[1]
+    flat = _bytes(blob).reshape(-1)
+    least = grouped_rows(rows, len(bounds) - 1)
+    if flat.shape[0] < least * wide:
+        raise ValueError(f"interleaved scales of groups: got {flat.shape[0]} bytes, wanted {least} · {wide} or more")
+    all_rows = plain(flat[: least * wide], least, columns)
+    found = _padded(all_rows[:0], rows, columns)
+    for first, last, at in _places(bounds):
+        found = _with_rows(found, first, all_rows[at : at + last - first])
+    return found
+
+
+def _with_rows(whole: Any, at: int, rows: Any) -> Any:
+    if type(whole).__module__.startswith("jax"):
+        return whole.at[..., at : at + rows.shape[-2], :].set(rows)
+    whole[..., at : at + rows.shape[-2], :] = rows
+    return whole
 
 
 def _bytes(array: Any) -> Any:

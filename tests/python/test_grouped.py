@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import verglas
 from support import BF16, Output, declare, integers
+from verglas import scale_layout
 
 MODE = verglas.moe_grouped_matmul_mode
 ENDS = verglas.moe_offsets.END
@@ -351,3 +352,53 @@ def test_data_that_do_not_fit_are_told_by_operand(found, named):
     with pytest.raises(verglas.InvalidCallError, match=re.escape("[call.data] " + named)):
         graph.check()
     graph.check()
+
+
+@pytest.mark.parametrize("end", [False, True])
+@pytest.mark.parametrize("poison", [0x00, 0x7F, 0xFF])
+def test_scales_in_atoms_of_each_group(end, poison):
+    e4m3, e8m0 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e8m0fnu
+    rng = np.random.default_rng(3)
+    sizes, k, n, rows = [130, 0, 1, 128, 57], 96, 64, 330
+    first = 0 if end else rows - sum(sizes)
+    bounds = first + np.cumsum([0, *sizes])
+    offsets = (bounds[1:] if end else bounds[:-1]).astype(np.int64)
+    x, w = (rng.integers(-2, 3, s).astype(e4m3) for s in ((1, rows, k), (5, n, k)))
+    sx, sw = (np.exp2(rng.integers(-2, 3, (*s.shape[:2], 3))).astype(e8m0) for s in (x, w))
+    blob = scale_layout.interleave(sx.view(np.uint8), group_offsets=offsets, end=end)
+    assert blob.shape == (1, scale_layout.grouped_rows(rows, 5), 4)
+    inside = scale_layout.interleave(np.ones((1, rows, 3), np.uint8), group_offsets=offsets, end=end)
+    back = scale_layout.plain(blob, rows, 3, group_offsets=offsets, end=end)
+    owned = slice(bounds[0], bounds[-1])
+    assert (back[owned] == sx.view(np.uint8)[0, owned]).all()
+    assert not back[: bounds[0]].any()
+    # Independently: one ungrouped blob a group, behind one another.
+    parts = [scale_layout.interleave(sx.view(np.uint8)[0, a:b]).reshape(-1) for a, b in itertools.pairwise(bounds)]
+    behind = np.concatenate(parts)
+    assert (blob.reshape(-1)[: behind.size] == behind).all()
+    graph = verglas.Graph()
+    held = np.where(inside == 1, blob, poison).astype(np.uint8).view(e8m0)
+    wt, swt = w.transpose(0, 2, 1), sw.transpose(0, 2, 1)
+    reordered = declare(graph, "sx", held).set_reordering_type(verglas.tensor_reordering.F8_128x4)
+    X = graph.block_scale_dequantize(declare(graph, "x", x), reordered, block_size=[1, 32])
+    W = graph.block_scale_dequantize(declare(graph, "w", wt), declare(graph, "sw", swt), block_size=[32, 1])
+    mode = ENDS if end else verglas.moe_offsets.FIRST_TOKEN
+    y = graph.moe_grouped_matmul(X, W, declare(graph, "o", offsets), offsets=mode)
+    y.set_output(True).set_data_type(verglas.data_type.FLOAT)
+    graph.build()
+    out = np.full((1, rows, n), np.nan, np.float32)
+    graph.execute({"x": x, "sx": held, "w": wt, "sw": swt, "o": offsets, y: out})
+    fx, fw = (v.astype(np.float64) * np.repeat(s.astype(np.float64), 32, -1) for v, s in ((x, sx), (w, sw)))
+    for g, (a, b) in enumerate(itertools.pairwise(bounds)):
+        assert (out[0, a:b] == fx[0, a:b] @ fw[g].T).all()
+    assert np.isnan(out[0, : bounds[0]]).all()
+    assert np.isnan(out[0, bounds[-1] :]).all()
+
+
+def test_offsets_of_groups_that_do_not_fit_their_scales():
+    scales = np.zeros((8, 2), np.uint8)
+    for offsets in ([3, 2], [-1, 2], [0, 9]):
+        with pytest.raises(ValueError, match="numbers that do not fall, from 0 to 8"):
+            scale_layout.interleave(scales, group_offsets=offsets)
+    with pytest.raises(ValueError, match="got 512 bytes, wanted 256 · 4 or more"):
+        scale_layout.plain(np.zeros(512, np.uint8), 8, 2, group_offsets=[0, 2])
