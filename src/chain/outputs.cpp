@@ -90,9 +90,12 @@ void Analyser::add_quantised(const NodeData& n) {
   check_output_layout(data);
   if (c_.grouping.has_group_rows()) {
     const bool along_n = n.block_axis + 1 == static_cast<int>(data.dim.size());
-    if (!along_n || (scale.reordering != TensorReordering::none && c_.grouping.mode == MoeMode::scatter))
-      stop(Rule::chain_group_scale, "node " + label_of(n) + " quantises rows of groups " +
-                                        (along_n ? "that are scattered, with scales reordered to f8_128x4" : "along M"));
+    const auto decline = [&](const char* what) {
+      stop(Rule::chain_group_scale, "node " + label_of(n) + " quantises rows of groups " + what);
+    };
+    if (!along_n && c_.grouping.mode != MoeMode::none) decline("that have token indices along M");
+    if (scale.reordering != TensorReordering::none && c_.grouping.mode == MoeMode::scatter)
+      decline("that are scattered, with scales reordered to f8_128x4");
   }
   if (fp4) check_pairs(data);
   const float largest = numeric::largest_of(data.dtype);
@@ -131,7 +134,7 @@ void Analyser::add_output_scale(const NodeData& n, Quantise& q) {
     std::swap(role.axis[1], role.axis[2]);
   }
   if (role.is_interleaved) role.axis = {-1, -1, -1};
-  role.is_by_group = role.is_interleaved && c_.grouping.has_group_rows();
+  role.is_by_group = role.is_interleaved && !q.along_m && c_.grouping.has_group_rows();
   role.operand = operand_of(n.scale);
   q.scale_role = add_role(role);
 }

@@ -59,6 +59,7 @@ std::string text_of_faults(std::uint32_t faults) {
   say(kFaultOffsets, "offsets that fall or leave the rows");
   say(kFaultTokenIndex, "token indices outside the tokens");
   say(kFaultTokenSlot, "slots outside top_k");
+  say(kFaultBlocks, "offsets within blocks of rows");
   say(kFaultNullWeights, "null addresses of weights");
   return s;
 }
@@ -70,6 +71,7 @@ std::string operands_of_faults(const chain::FusionChain& chain, std::uint32_t fa
       s += (s.empty() ? "" : " and ") + label_of(chain, chain.roles[static_cast<std::size_t>(role)]);
   };
   say(kFaultOffsets, chain.grouping.offset_role);
+  if ((faults & kFaultOffsets) == 0) say(kFaultBlocks, chain.grouping.offset_role);
   say(kFaultTokenIndex, chain.grouping.index_role);
   say(kFaultTokenSlot, chain.grouping.slot_role);
   for (const chain::MatrixInput& in : chain.inputs)

@@ -116,6 +116,7 @@ enum DataFault : std::uint32_t {
   kFaultTokenIndex = 2,   ///< a token index outside the tokens
   kFaultTokenSlot = 4,    ///< a slot outside top_k
   kFaultNullWeights = 8,  ///< a null address for the weights of a group that has rows
+  kFaultBlocks = 16,      ///< groups begin within a block of rows that are quantised along M, or within their scales' atom
 };
 /// In words, and the operands that hold them.
 std::string text_of_faults(std::uint32_t faults);

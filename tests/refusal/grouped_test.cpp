@@ -271,7 +271,9 @@ REFUSES(chain_group_scale) {
       Tensor(both[1]).set_data_type(DataType::fp8_e8m0).set_reordering_type(order).set_output(true);
     });
   };
-  EXPECT_EQ(with(1, TensorReordering::none), "chain.group_scale node 'q' quantises rows of groups along M");
+  EXPECT_EQ(with(1, TensorReordering::none, MoeMode::gather),
+            "chain.group_scale node 'q' quantises rows of groups that have token indices along M");
+  EXPECT_EQ(with(1, TensorReordering::f8_128x4), "");
   EXPECT_EQ(with({}, TensorReordering::f8_128x4, MoeMode::scatter),
             "chain.group_scale node 'q' quantises rows of groups that are scattered, with scales reordered to f8_128x4");
   EXPECT_EQ(with({}, TensorReordering::f8_128x4, MoeMode::gather), "");
@@ -319,13 +321,24 @@ TEST(RefusesGroupAtoms, WithoutRoomForAnyGroups) {
 }
 
 TEST(RefusesGroupAtoms, OnAGpu) {
-  Moe m;
-  scaled_tokens(m, {1, 12, 1}, TensorReordering::f8_128x4, MoeMode::none);
-  const PlanList plans = m.g.plans({.device = {DeviceType::cuda, 0}});
-  std::string said;
-  for (const DeclineRecord& d : plans.declines())
-    if (d.engine == "sm90") said = d.rule + " " + d.text;
-  EXPECT_EQ(said, "sm90.block_scale a_scale 's' lie in atoms of each group");
+  const auto with = [](const std::function<void(Moe&)>& build) {
+    Moe m;
+    build(m);
+    const PlanList plans = m.g.plans({.device = {DeviceType::cuda, 0}});
+    std::string said;
+    for (const DeclineRecord& d : plans.declines())
+      if (d.engine == "sm90") said = d.rule + " " + d.text;
+    return said;
+  };
+  EXPECT_EQ(with([](Moe& m) { scaled_tokens(m, {1, 12, 1}, TensorReordering::f8_128x4, MoeMode::none); }),
+            "sm90.block_scale a_scale 's' lie in atoms of each group");
+  EXPECT_EQ(with([](Moe& m) {
+              m.token = {1, 32, 8};
+              const auto both = m.g.block_scale_quantize(m.product(), 32, 1);
+              Tensor(both[0]).set_data_type(DataType::fp8_e4m3).set_output(true);
+              Tensor(both[1]).set_data_type(DataType::fp8_e8m0).set_output(true);
+            }),
+            "sm90.grouped group_offset 'o': rows quantised along M");
 }
 
 TEST(RefusesGroupAtoms, ABlobThatIsTooSmallForACall) {

@@ -14,7 +14,7 @@ using namespace verglas;
 using Bytes = std::vector<std::uint8_t>;
 using Dims = std::vector<std::int64_t>;
 
-constexpr std::int64_t kRows = 700, kGroups = 5, kN = 96, kK = 160;  // of the description
+constexpr std::int64_t kRows = 704, kGroups = 5, kN = 96, kK = 160;  // of the description
 constexpr std::uint8_t kUntouched = 0xEE;
 
 oracle::Format format(DataType t) { return static_cast<oracle::Format>(t); }
@@ -84,7 +84,11 @@ class Call {
     d_.experts = r_.chance(60) ? d_.groups : r_.between(1, d_.groups);
     d_.n = 32 * r_.between(1, 5);
     d_.k = k_.is_fp4 ? 32 * r_.between(1, 7) : 16 * r_.between(1, 14);
-    const std::int64_t before = k_.are_ends ? 0 : r_.pick({0, 0, 1, 5, 130}), behind = k_.are_ends ? r_.pick({0, 0, 7, 129}) : 0;
+    // Of blocks along M groups begin between them, and between atoms of their scales.
+    const std::int64_t block = k_.along_m ? t_.made_block : 1, unit = k_.along_m && !k_.is_plain ? 4 * block : block;
+    const auto whole = [&](std::int64_t rows) { return up(rows, unit) * unit; };
+    const std::int64_t before = k_.are_ends ? 0 : whole(r_.pick({0, 0, 1, 5, 130}));
+    const std::int64_t behind = k_.are_ends ? up(r_.pick({0, 0, 7, 129}), block) * block : 0;
     d_.bound.push_back(before);
     const bool no_rows = r_.chance(4);
     for (std::int64_t g = 0; g < d_.groups; ++g) {
@@ -92,7 +96,8 @@ class Call {
       const std::int64_t size = no_rows || r_.chance(25) ? 0
                                 : r_.chance(25)          ? std::min<std::int64_t>(most, r_.pick({1, 64, 127, 128, 129, 256}))
                                                          : r_.between(1, most);
-      d_.bound.push_back(d_.bound.back() + size);
+      const bool is_last = g + 1 == d_.groups && behind == 0;
+      d_.bound.push_back(d_.bound.back() + (is_last ? up(size, block) * block : whole(size)));
     }
     d_.rows = d_.bound.back() + behind;
     std::vector<std::int64_t> told(d_.bound.begin() + (k_.are_ends ? 1 : 0), d_.bound.end() - (k_.are_ends ? 0 : 1));
@@ -215,6 +220,7 @@ class Call {
                        sums_[static_cast<std::size_t>(r * d_.n + n)]);
     });
     if (!k_.quantises) return;
+    if (k_.along_m) return finish_columns();
     const std::int64_t blocks = d_.n / t_.made_block, bits = k_.to_fp4 ? 4 : 8;
     add("q", t_.made, {1, d_.rows, d_.n}, untouched(d_.rows * d_.n * bits / 8));
     const std::int64_t down = most_atoms(d_.rows, d_.groups), spare = r_.pick({0, 0, 512});
@@ -239,6 +245,40 @@ class Call {
           oracle::put_at(format(t_.made), q.want.data(), r * d_.n + b * t_.made_block + i, oracle::fl32(v[i] * factor));
       }
     });
+  }
+
+  /// Blocks along M. Scales of a group begin a quarter of its blocks down, times the atoms of all columns.
+  void finish_columns() {
+    const std::int64_t block = t_.made_block, all = d_.rows / block, bits = k_.to_fp4 ? 4 : 8;
+    const std::int64_t bytes = k_.is_plain ? all * d_.n : up(d_.n, 128) * up(all, 4) * 512;
+    add("q", t_.made, {1, d_.rows, d_.n}, Bytes(static_cast<std::size_t>(d_.rows * d_.n * bits / 8), kUntouched));
+    add("q_scale", t_.made_scale, k_.is_plain ? Dims{1, all, d_.n} : Dims{bytes},
+        Bytes(static_cast<std::size_t>(bytes), kUntouched));
+    AtomsOperand &q = all_[all_.size() - 2], &s = all_.back();
+    q.want = q.bytes;
+    fill(q.want, bits);
+    s.want = s.bytes;
+    if (k_.zero_fill && k_.is_plain)
+      for (std::int64_t r = 0; r < d_.rows; ++r)
+        if (r < d_.bound.front() || r >= d_.bound.back()) std::fill_n(s.want.begin() + r / block * d_.n, d_.n, std::uint8_t{0});
+    for (std::int64_t g = 0; g < d_.groups; ++g) {
+      const std::int64_t first = d_.bound[static_cast<std::size_t>(g)];
+      const std::int64_t own = (d_.bound[static_cast<std::size_t>(g) + 1] - first) / block;
+      const std::int64_t base = first / (4 * block) * up(d_.n, 128) * 512;
+      if (!k_.is_plain) std::fill_n(s.want.begin() + base, up(own, 4) * up(d_.n, 128) * 512, std::uint8_t{0});
+      for (std::int64_t b = 0; b < own; ++b)
+        for (std::int64_t n = 0; n < d_.n; ++n) {
+          const auto at = [&](std::int64_t i) { return (first + b * block + i) * d_.n + n; };
+          double most = 0;
+          for (std::int64_t i = 0; i < block; ++i) most = std::max(most, std::fabs(sums_[static_cast<std::size_t>(at(i))]));
+          const double wanted = oracle::fl32(most / (k_.to_fp4 ? 6 : 448));
+          const std::int64_t to = k_.is_plain ? (first / block + b) * d_.n + n : base + place(0, n, b, own);
+          s.want[static_cast<std::size_t>(to)] = static_cast<std::uint8_t>(oracle::encode(format(t_.made_scale), wanted));
+          const double held = oracle::round_to(format(t_.made_scale), wanted), factor = held == 0 ? 0 : oracle::fl32(1 / held);
+          for (std::int64_t i = 0; i < block; ++i)
+            oracle::put_at(format(t_.made), q.want.data(), at(i), oracle::fl32(sums_[static_cast<std::size_t>(at(i))] * factor));
+        }
+    }
   }
 
   const AtomsKind& k_;
@@ -269,6 +309,15 @@ std::vector<AtomsKind> atoms_kinds() {
        .quantises = true,
        .mode = MoeMode::gather,
        .zero_fill = true},
+      {.name = "ColumnsToMxfp8", .quantises = true, .along_m = true, .has_wide_offsets = true},
+      {.name = "ColumnsToNvfp4Ends",
+       .has_token_scales = false,
+       .quantises = true,
+       .to_fp4 = true,
+       .along_m = true,
+       .are_ends = true},
+      {.name = "ColumnsPlain", .has_token_scales = false, .quantises = true, .along_m = true, .is_plain = true},
+      {.name = "ColumnsPlainZeroFill", .quantises = true, .along_m = true, .is_plain = true, .are_ends = true, .zero_fill = true},
       {.name = "PairsToMxfp8", .has_token_scales = false, .quantises = true, .pairs = true},
       {.name = "GatheredToMxfp8", .has_token_scales = false, .quantises = true, .mode = MoeMode::gather},
       {.name = "GatheredToNvfp4", .has_token_scales = false, .quantises = true, .to_fp4 = true, .mode = MoeMode::gather},
@@ -309,13 +358,10 @@ Graph atoms_graph(const AtomsKind& kind) {
     y = g.pointwise(PointwiseMode::sub, {y, g.add(second, second)});
   }
   if (kind.quantises) {
-    const auto both = g.block_scale_quantize(y, static_cast<std::int32_t>(t.made_block));
+    const auto both = g.block_scale_quantize(y, t.made_block, kind.along_m ? std::optional<int>(1) : std::nullopt);
+    if (!kind.is_plain) Tensor(both[1]).set_reordering_type(TensorReordering::f8_128x4);
     Tensor(both[0]).set_name("q").set_data_type(t.made).set_output(true);
-    Tensor(both[1])
-        .set_name("q_scale")
-        .set_data_type(t.made_scale)
-        .set_reordering_type(TensorReordering::f8_128x4)
-        .set_output(true);
+    Tensor(both[1]).set_name("q_scale").set_data_type(t.made_scale).set_output(true);
   }
   y.set_name("y").set_output(true);
   return g;

@@ -15,6 +15,8 @@ struct AtomsKind {
   bool is_fp4 = false;           ///< NVFP4, blocks of 16 with scales of e4m3; else MXFP8
   bool quantises = false;        ///< the result by blocks along N, scales in atoms; beside the sums
   bool to_fp4 = false;           ///< to NVFP4; else to MXFP8
+  bool along_m = false;          ///< by blocks along M, whose scales have a row for each column of the result
+  bool is_plain = false;         ///< with plain scales; of blocks along M alone
   bool pairs = false;            ///< a second product of the same groups is subtracted twice
   verglas::MoeMode mode = verglas::MoeMode::none;
   bool are_ends = false, has_wide_offsets = false;

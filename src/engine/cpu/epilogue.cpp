@@ -110,7 +110,7 @@ void Epilogue::quantise(const Work& w, std::int64_t row, const float* const* slo
   float* gathered = bench + width;
   for (const QuantiseOp& q : program_.quantised) {
     const std::int64_t n = columns_of(q.is_half, columns);
-    const TileAt at{groups_rows_ ? 0 : w.batch, w.m0, columns_of(q.is_half, w.n0), w.scale_shift};
+    const TileAt at{groups_rows_ ? 0 : w.batch, w.m0, columns_of(q.is_half, w.n0), w.scale_shift, w.group_first, w.group_rows};
     const Quantiser to(q, w.b);
     const float* lanes = slot[q.slot];
     if (q.lane == Lane::i32) {

@@ -22,7 +22,8 @@ struct Work {
   const std::int64_t* chain_rows = nullptr;   ///< likewise rows of the epilogue
   const Groups* routed = nullptr;             ///< whose products are added up in the rows of the tile: combine
   std::int64_t scale_shift = 0;               ///< from a row to one of scales in atoms of each group
-  bool in_turns = false;                      ///< some rows of all products, then their epilogue, and so on
+  std::int64_t group_first = 0, group_rows = 0;
+  bool in_turns = false;  ///< some rows of all products, then their epilogue, and so on
 
   std::int64_t row_of(std::int64_t row) const noexcept { return chain_rows ? chain_rows[row] : m0 + row; }
 };

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <numeric>
 #include <thread>
+#include <utility>
 
 #include "base/parallel_for.hpp"
 #include "base/subnormals.hpp"
@@ -124,6 +125,8 @@ class CpuLauncher final : public recipe::Launcher {
     if (groups_rows()) {
       w.expert = group % std::max<std::int64_t>(b.live[static_cast<int>(chain::Symbol::e)], 1);
       w.scale_shift = g.scale_row[group] - g.bound[group];
+      w.group_first = g.bound[group];
+      w.group_rows = g.bound[group + 1] - g.bound[group];
       if (g.matrix_row) w.matrix_rows = g.matrix_row + w.m0;
       if (g.chain_row) w.chain_rows = g.chain_row + w.m0;
     } else if (combines()) {
@@ -161,14 +164,16 @@ class CpuLauncher final : public recipe::Launcher {
     for (const QuantiseOp& q : program_.quantised) clear_scales(q, b, s.groups);
     if (!groups_rows() || !chain_.grouping.zero_fill) return;
     const bool all = s.groups.chain_row != nullptr || !chain_.tables.empty();
-    const auto zero = [&](int role) {
-      zero_rows(b.role[role], epilogue_.type_of(role), 0, all ? s.m : s.groups.first());
-      if (!all) zero_rows(b.role[role], epilogue_.type_of(role), s.groups.last(), s.m - s.groups.last());
+    const auto zero = [&](int role, std::int64_t block = 1) {  // block: of rows, of which a column of the role is one
+      RoleView v = b.role[role];
+      if (block > 1) std::swap(v.extent[1], v.extent[2]), std::swap(v.stride[1], v.stride[2]);
+      zero_rows(v, epilogue_.type_of(role), 0, (all ? s.m : s.groups.first()) / block);
+      if (!all) zero_rows(v, epilogue_.type_of(role), s.groups.last() / block, (s.m - s.groups.last()) / block);
     };
     for (const StoreOp& store : program_.stores) zero(store.role);
     for (const QuantiseOp& q : program_.quantised) {
       zero(q.role);
-      if (q.scale_role >= 0 && !q.is_by_group) zero(q.scale_role);
+      if (q.scale_role >= 0 && !q.is_by_group) zero(q.scale_role, q.along_m ? q.block : 1);
     }
   }
 
@@ -177,7 +182,7 @@ class CpuLauncher final : public recipe::Launcher {
     const Quantiser to(q, b);
     if (!q.is_by_group) return to.clear();
     for (std::int64_t g = 0; g < groups.count; ++g)
-      if (groups.has_weights(g)) to.clear_group(groups.scale_row[g], groups.scale_row[g + 1] - groups.scale_row[g]);
+      if (groups.has_weights(g)) to.clear_group(groups.bound[g], groups.bound[g + 1] - groups.bound[g], groups.scale_row[g]);
   }
 
   static void zero_rows(const RoleView& v, DataType type, std::int64_t first, std::int64_t count) noexcept {

@@ -39,7 +39,8 @@ class Maker {
                               .role = q.role,
                               .scale_role = q.scale_role,
                               .is_interleaved = is_scaled && c_.roles[static_cast<std::size_t>(q.scale_role)].is_interleaved,
-                              .is_by_group = is_scaled && c_.roles[static_cast<std::size_t>(q.scale_role)].is_by_group,
+                              .is_by_group = is_scaled && c_.grouping.has_group_rows() &&
+                                             c_.roles[static_cast<std::size_t>(q.scale_role)].is_interleaved,
                               .data = type_of(q.role),
                               .scale = is_scaled ? type_of(q.scale_role) : DataType::not_set,
                               .is_half = value(q.value).is_half});

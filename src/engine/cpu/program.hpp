@@ -50,7 +50,7 @@ struct QuantiseOp {
   int block = 0;
   float vmax = 0.0F;
   int role = 0, scale_role = -1;
-  bool is_interleaved = false, is_by_group = false;
+  bool is_interleaved = false, is_by_group = false;  ///< in atoms; those of each group by themselves
   DataType data = DataType::fp8_e4m3, scale = DataType::fp8_e8m0;
   bool is_half = false;
 };

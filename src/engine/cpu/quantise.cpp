@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "numeric/block_scale.hpp"
 #include "numeric/convert.hpp"
 #include "numeric/quantise.hpp"
 
@@ -22,7 +21,11 @@ void Quantiser::clear() const noexcept {
   if (op_.is_interleaved && scale_.reach > 0) std::memset(scale_.data, 0, static_cast<std::size_t>(scale_.reach));
 }
 
-void Quantiser::clear_group(std::int64_t scale_row, std::int64_t rows) const noexcept {
+void Quantiser::clear_group(std::int64_t first, std::int64_t rows, std::int64_t scale_row) const noexcept {
+  if (op_.along_m) {
+    std::memset(scale_.data + base_of(first), 0, static_cast<std::size_t>(numeric::scale_blob_bytes(shape_of(rows))));
+    return;
+  }
   const numeric::ScaleShape before{.batches = 1, .rows = scale_row, .columns = scale_.extent[2]};
   const numeric::ScaleShape own{.batches = 1, .rows = rows, .columns = scale_.extent[2]};
   std::memset(scale_.data + numeric::scale_blob_bytes(before), 0, static_cast<std::size_t>(numeric::scale_blob_bytes(own)));
@@ -63,7 +66,12 @@ void Quantiser::columns(const TileAt& at, std::int64_t m, float* values, std::in
     for (std::int64_t i = 0; i < n; ++i) spare[i] = larger(spare[i], values[r * width + i]);
   for (std::int64_t i = 0; i < n; ++i) {
     const numeric::BlockScale s = numeric::block_scale_of(spare[i], op_.vmax, op_.scale);
-    put_scale(at.batch, at.n0 + i, m / op_.block, s.stored);
+    if (op_.is_by_group)
+      scale_.data[base_of(at.group_first) +
+                  numeric::scale_offset(shape_of(at.group_rows), 0, at.n0 + i, (m - at.group_first) / op_.block)] =
+          static_cast<char>(s.stored);
+    else
+      put_scale(at.batch, at.n0 + i, m / op_.block, s.stored);
     spare[i] = s.inverse;
   }
   for (std::int64_t r = 0; r < op_.block; ++r) {
