@@ -33,6 +33,7 @@ VG_DEVICE float root(float v) {
 struct Add {
   static constexpr bool COUNTS = false;     // how many elements became one
   static constexpr bool ANY_ORDER = false;  // of joining has the same bits
+  static constexpr bool BY_BITS = false;    // what is joined is not negative, and the largest has the largest bits
   VG_DEVICE static float identity() { return 0.0f; }
   VG_DEVICE static float element(float x) { return x; }
   VG_DEVICE static float join(float a, float b) { return a + b; }
@@ -67,6 +68,7 @@ struct Min : Add {
   VG_DEVICE static float join(float a, float b) { return smaller(a, b); }
 };
 struct Amax : Max {
+  static constexpr bool BY_BITS = true;
   VG_DEVICE static float identity() { return 0.0f; }
   VG_DEVICE static float element(float x) { return fabsf(x); }
 };
@@ -99,7 +101,7 @@ VG_DEVICE void absorb_rows(float (&rows)[2], const float (&v)[4][8], const Param
   float x[COUNT][8];
 #pragma unroll
   for (int i = 0; i < 8 * COUNT; ++i) x[i / 8][i % 8] = Mode::element(v[(at.unit + i / 8) % 4][i % 8]);
-  if (at.col + 16 * COUNT - 6 > p.n) {
+  if (at.col - static_cast<int>(threadIdx.x) % 4 * 2 + 16 * COUNT > p.n) {  // the same for all lanes
 #pragma unroll
     for (int i = 0; i < 8 * COUNT; ++i) x[i / 8][i % 8] = masked<Mode>(x[i / 8][i % 8], at.col + 8 * (i / 4) + i % 2, p.n);
   }
@@ -301,8 +303,12 @@ struct Reducer {
   }
   /// One value a warp, in shared memory.
   VG_DEVICE static void fold_warp(float x, uint32 words) {
+    if constexpr (Mode::BY_BITS) {
+      x = __uint_as_float(__reduce_max_sync(0xffffffffu, __float_as_uint(x)));
+    } else {
 #pragma unroll
-    for (int lanes = 16; lanes > 0; lanes /= 2) x = Mode::join(x, exchanged(x, lanes));
+      for (int lanes = 16; lanes > 0; lanes /= 2) x = Mode::join(x, exchanged(x, lanes));
+    }
     if (threadIdx.x % 32 == 0) store_float(words + threadIdx.x / 32 % 4 * 4, x);
   }
   /// The same, joined to that of the tiles before.
