@@ -128,9 +128,16 @@ int quantised_columns(const KernelConfig& c) noexcept {
 int units_at_once(const KernelConfig& c) noexcept {
   return c.loads_tile && c.column_reductions == 0 && c.quantisers == 0 && c.run_bytes == 0 ? 4 : 1;
 }
+bool stores_through(const KernelConfig& c) noexcept { return c.quantisers > 0 && c.promoted && !c.scaled && !c.rotates; }
+bool stores_first(const KernelConfig& c) noexcept {
+  return stores_through(c) && c.has_d && c.d_path == Path::tma && c.further_outputs == 0 && !c.loads_tile &&
+         c.column_reductions == 0 && row_blocks(c) == 1 && c.store_buffers >= chunks_of(c);
+}
+int quantiser_words(const KernelConfig& c) noexcept {
+  return (c.column_quantisers > 0 ? 34 * c.column_quantisers : stores_through(c) ? 16 : 0) * quantised_columns(c);
+}
 int scratch_bytes(const KernelConfig& c) noexcept {
-  return 4 *
-         ((c.column_reductions * 4 + c.vectors) * c.block_n + 8 * c.reductions + 34 * quantised_columns(c) * c.column_quantisers);
+  return 4 * ((c.column_reductions * 4 + c.vectors) * c.block_n + 8 * c.reductions + quantiser_words(c));
 }
 int decoding_bytes(const KernelConfig& c) noexcept {
   const auto bytes = [](int pieces) { return (pieces + 127) / 128 * 128 * 20; };

@@ -110,6 +110,9 @@ int accumulators_of(const KernelConfig& c) noexcept;  ///< these and the sums th
 int stage_bytes(const KernelConfig& c) noexcept;
 int quantised_columns(const KernelConfig& c) noexcept;  ///< that quantisers take at once; 0 without one
 int units_at_once(const KernelConfig& c) noexcept;      ///< of a chunk, drained together; 1 but where an operand is copied
+bool stores_through(const KernelConfig& c) noexcept;    ///< elements that quantisers make go through shared memory
+bool stores_first(const KernelConfig& c) noexcept;      ///< D is stored before anything is quantised
+int quantiser_words(const KernelConfig& c) noexcept;    ///< shared memory of a consumer's quantisers
 int scratch_bytes(const KernelConfig& c) noexcept;      ///< shared memory of a consumer's reductions and vectors
 int decoding_bytes(const KernelConfig& c) noexcept;     ///< shared memory of one slot of what is decoded
 int landing_bytes(const KernelConfig& c) noexcept;      ///< shared memory for the sums of the other blocks of a cluster

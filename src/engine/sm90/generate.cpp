@@ -131,8 +131,8 @@ class Generator {
     for (const chain::Quantise& q : c_.quantised) {
       const std::string types = quantiser_of(q);
       const int slot = slot_in(plan_.aux, q.role), scales = slot_in(plan_.aux, q.scale_role);
-      begin_ += fmt::format("    {}Quantiser<{}{}>::pad<64 * Layout<Config>::M_BLOCKS, Config::BLOCK_N>(a.aux[{}], p, t);\n",
-                            q.along_m ? "Column" : "", types, q.along_m ? ", 0, 4, false" : ", 1, 0, 4", scales);
+      pads_ += fmt::format("    {}Quantiser<{}{}>::pad<Config::CONSUMERS>(a.aux[{}], p, t);\n", q.along_m ? "Column" : "", types,
+                           q.along_m ? ", 0, 4, 4, false, false" : ", 1, 0, 4, 4, false, false", scales);
       const std::string kinds = types.substr(0, types.find(", 32"));  // without the block, of which there is one kind
       const bool is_interleaved = c_.roles[static_cast<std::size_t>(q.scale_role)].is_interleaved;
       const char axis = q.along_m ? 'm' : 'n';
@@ -164,16 +164,21 @@ class Generator {
   void quantise(const chain::Quantise& q) {
     need(q.value);
     const bool is_scaled = q.scale_role >= 0;
-    const std::string units = fmt::format("Config::BLOCK_N / {}, Config::QUANTISED_COLUMNS / 16", in_runs_ ? 32 : 16);
-    const std::string type =
-        !is_scaled  ? fmt::format("Rounder<E2m1Elements, {}, {}>", in_runs_ ? 2 : 1, units)
-        : q.along_m ? fmt::format("ColumnQuantiser<{}, {}, Config::SCALED || (Config::A_DECODED || Config::B_DECODED)>",
-                                  quantiser_of(q), units)
-                    : fmt::format("Quantiser<{}, {}, {}>", quantiser_of(q), in_runs_ ? 2 : 1, units);
-    std::string words = "0";
-    if (q.along_m)
-      words = fmt::format("piece.scratch + WORDS + 4 * Config::VECTORS * Config::BLOCK_N + {} * Config::QUANTISED_COLUMNS",
-                          136 * column_quantisers_++);
+    const std::string units = fmt::format(
+        "Config::BLOCK_N / {0}, Config::QUANTISED_COLUMNS / 16, (Config::D_FIRST ? Config::BLOCK_N : "
+        "Config::QUANTISED_COLUMNS) / 16",
+        in_runs_ ? 32 : 16);
+    const std::string type = !is_scaled ? fmt::format("Rounder<E2m1Elements, {}, {}>", in_runs_ ? 2 : 1, units)
+                             : q.along_m
+                                 ? fmt::format(
+                                       "ColumnQuantiser<{}, {}, Config::SCALED || (Config::A_DECODED || Config::B_DECODED), "
+                                       "Config::STORES_THROUGH>",
+                                       quantiser_of(q), units)
+                                 : fmt::format("Quantiser<{}, {}, {}, (Config::COLUMN_QUANTISERS > 0), Config::STORES_THROUGH>",
+                                               quantiser_of(q), in_runs_ ? 2 : 1, units);
+    const std::string words =
+        fmt::format("piece.scratch + WORDS + 4 * Config::VECTORS * Config::BLOCK_N + {} * Config::QUANTISED_COLUMNS",
+                    q.along_m ? 136 * column_quantisers_++ : 0);
     const int slot = slot_in(plan_.aux, q.role), scales = !is_scaled ? slot : slot_in(plan_.aux, q.scale_role);
     std::string value = fmt::format("v{}", q.value);
     if (is_int(q.value)) {
@@ -184,11 +189,10 @@ class Generator {
     state_ += fmt::format("  {} quantiser{};\n", type, quantised_);
     pass_row_ += fmt::format("    zero_row<{}>(a.aux[{}], row, p.n);\n", bits_of(type_of(q.role)), slot);
     if (is_scaled) pass_row_ += fmt::format("    zero_row<8>(a.aux[{}], row, p.n / {});\n", scales, q.block);
-    if (is_scaled)
-      begin_ += fmt::format("    {}::pad<64 * Layout<Config>::M_BLOCKS, Config::BLOCK_N>(a.aux[{}], p, t);\n", type, scales);
+    if (is_scaled) pads_ += fmt::format("    {}::pad<Config::CONSUMERS>(a.aux[{}], p, t);\n", type, scales);
     line(fmt::format("quantiser{}.unit({}, a.aux[{}], a.aux[{}], p, at);", quantised_, value, slot, scales));
-    end_units_ += fmt::format("    quantiser{}.end_units(a.aux[{}], a.aux[{}], p, at, {}, piece.consumer);\n", quantised_++, slot,
-                              scales, words);
+    end_units_ +=
+        fmt::format("    quantiser{}.end_units(a.aux[{}], a.aux[{}], p, piece, at, {});\n", quantised_++, slot, scales, words);
   }
 
   void store_run(const RunStore& s) {
@@ -372,7 +376,7 @@ class Generator {
     const std::string words = fmt::format("    const uint32 words = piece.scratch + {} * 16 * Config::BLOCK_N;\n", columns_);
     const auto with_words = [&words](const std::string& text) { return text.empty() ? text : words + text; };
     const std::string start = with_words(start_), end = with_words(keep_ + ending_.text()),
-                      finish = with_words(last_.arrive + last_.text());
+                      finish = pads_ + with_words(last_.arrive + last_.text());
     if (!ending_.arrive.empty()) begin_ = words + "    if constexpr (!LATE) {\n" + ending_.arrive + "    }\n" + begin_;
     if (!plan_.maps.empty())
       copies =
@@ -459,7 +463,7 @@ class Generator {
   int runs_stored_ = 0;
   int run_bytes_ = 0;  ///< of a slot, as far as outputs have their place in it
   std::string state_, load_ahead_, store_further_, store_runs_, has_rests_, store_rests_, fetch_, absorb_, end_units_,
-      begin_chunk_, pass_, pass_row_, end_chunk_, begin_, begin_rows_, end_rows_, start_, keep_, clear_;
+      begin_chunk_, pass_, pass_row_, end_chunk_, begin_, begin_rows_, end_rows_, pads_, start_, keep_, clear_;
   Ending ending_, last_;
 };
 

@@ -62,6 +62,9 @@ std::string constants_text(const KernelConfig& c) {
   add("int", "VECTORS", c.vectors);
   add("int", "COLUMN_QUANTISERS", c.column_quantisers);
   add("int", "QUANTISED_COLUMNS", quantised_columns(c));
+  add("int", "QUANTISER_WORDS", quantiser_words(c));
+  add("bool", "STORES_THROUGH", stores_through(c));
+  add("bool", "D_FIRST", stores_first(c));
   add("bool", "HAS_D", c.has_d);
   add("bool", "D_ALONG_M", c.d_along_m);
   add("bool", "LOADS_TILE", c.loads_tile);

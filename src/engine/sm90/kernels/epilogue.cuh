@@ -62,6 +62,21 @@ class Drain {
       each_chunk(epilogue, [&](int i, int c, auto width) {
         if (has_rows(piece, i)) fill<width>(0, 0, acc, epilogue, piece, i, c);
       });
+    } else if constexpr (C::D_FIRST) {
+      reuse<0>();
+      each_chunk(epilogue, [&](int, int c, auto width) {
+        epilogue.begin_chunk();
+        fill_units<width, false>(buffer(c), 0, acc, epilogue, piece, 0, c);
+      });
+      publish();
+      store_all(epilogue, piece);
+#pragma unroll
+      for (int start = 0; start < C::BLOCK_N; start += AT_ONCE) {
+        if (start != 0 && piece.col + start >= p_.n) continue;
+#pragma unroll
+        for (int col = start; col < least(start + AT_ONCE, C::BLOCK_N); col += 16 * STEP)
+          end_units(epilogue, piece, 0, least(col + 16 * STEP, C::BLOCK_N) / 16 - 1);
+      }
     } else if constexpr (WHOLE_TILE) {
       reuse<0>();
       each_chunk(epilogue, [&](int i, int c, auto width) {
@@ -247,7 +262,7 @@ class Drain {
       epilogue.template end_chunk<WIDTH / Output::BYTES / 16>(block, first / 16);
     }
   }
-  template <int WIDTH, class Accumulator>
+  template <int WIDTH, bool ENDS = true, class Accumulator>
   VG_DEVICE void fill_units(uint32 chunk, uint32 further, Accumulator (&acc)[C::GEMMS][L::M_BLOCKS][C::BLOCK_N / 2],
                             Epilogue& epilogue, const TilePiece& piece, int block, int c) {
     const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
@@ -315,12 +330,19 @@ class Drain {
           for (int i = in_chunk; i < least(in_chunk + 16 * MOST, last); i += 16) drain_units(i, Constant<1>());
         }
       }
-      if constexpr (Epilogue::STEP > 0) {
+      if constexpr (Epilogue::STEP > 0 && ENDS) {
         const int last = (first + least(start + 16 * STEP, WIDTH / Output::BYTES)) / 16 - 1;
         // The column is formed anew: kept over the units, it spills beside producers that decode.
         epilogue.end_units({piece.batch, row, piece.col + lane % 4 * 2 + 16 * last, block, last, {}, {}, end_of(piece), down});
       }
     }
+  }
+  VG_DEVICE void end_units(Epilogue& epilogue, const TilePiece& piece, int block, int last) {
+    const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
+    const int in_piece = 64 * block + 16 * warp + lane / 4;
+    const int row = MAPPED ? place_of(piece, in_piece) : piece.row + in_piece,
+              down = MAPPED ? place_of(piece, in_piece + 8) - row : 8;
+    epilogue.end_units({piece.batch, row, piece.col + lane % 4 * 2 + 16 * last, block, last, {}, {}, end_of(piece), down});
   }
   /// All chunks of a tile.
   VG_DEVICE void store_all(const Epilogue& epilogue, const TilePiece& piece) {

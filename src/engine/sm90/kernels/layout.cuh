@@ -67,8 +67,8 @@ struct Layout {
   static constexpr int LOADED = BARRIERS + 8 * (2 * C::STAGES + 2 + (C::SPLIT > 1 ? 2 * C::CONSUMERS : 0));
   static constexpr int LOADED_BARRIERS = C::LOADS_TILE ? (C::CONSUMERS * C::STORE_BUFFERS + 1) / 2 * 2 : 0;  // 16 bytes each two
   static constexpr int SCRATCH = LOADED + 8 * LOADED_BARRIERS;
-  static constexpr int SCRATCH_BYTES = 4 * ((C::COLUMN_REDUCTIONS * 4 + C::VECTORS) * C::BLOCK_N + 8 * C::REDUCTIONS +
-                                            34 * C::QUANTISED_COLUMNS * C::COLUMN_QUANTISERS);  // a consumer
+  static constexpr int SCRATCH_BYTES =
+      4 * ((C::COLUMN_REDUCTIONS * 4 + C::VECTORS) * C::BLOCK_N + 8 * C::REDUCTIONS + C::QUANTISER_WORDS);  // a consumer
   static constexpr int THREADS = 128 * (C::CONSUMERS + C::PRODUCERS);
   static constexpr int GROUP_TABLE = SCRATCH + C::CONSUMERS * SCRATCH_BYTES;
   static constexpr int QUEUE = C::DEPTH_GROUPS ? 4 : 2, QUEUE_WORDS = 5,

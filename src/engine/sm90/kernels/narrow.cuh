@@ -1,5 +1,6 @@
 #pragma once
 #include "scales.cuh"
+#include "staging.cuh"
 
 namespace vg {
 
@@ -97,7 +98,7 @@ struct UpTo : Elements {
 
 /// Stores pairs of units: 64 rows by 32 columns, of which four neighbouring lanes have two rows. In each row a thread has two and
 /// two neighbours of each unit; with the others of its quad it exchanges them, so that each has eight in a run.
-template <class Elements>
+template <class Elements, bool THROUGH>
 struct NarrowStore {
   static constexpr int BITS = Elements::BITS, PIECE = BITS;  // bytes of eight elements
   char* to;  // the upper row, from the first column of the tile on that this lane stores
@@ -105,6 +106,7 @@ struct NarrowStore {
   int down;  // to the lower row
   bool has_upper, has_lower, in_pieces;
 
+  VG_DEVICE bool has_rows(const Position&) const { return has_upper; }
   /// Of the thread's rows; `col` is the first column of the part of the tile, `n` how many there are.
   VG_DEVICE void begin(const Aux& data, const Position& at, int col, int n) {
     int row = at.row;
@@ -123,7 +125,8 @@ struct NarrowStore {
 
   /// COUNT units from column `at` of the tile on: of each, elements of the upper and of the lower row.
   template <int COUNT>
-  VG_DEVICE void store(const Aux& data, int at, const uint32 (&packed)[COUNT][2]) const {
+  VG_DEVICE void store(const Aux& data, const TilePiece&, const Position&, int at, int, int, uint32,
+                       const uint32 (&packed)[COUNT][2]) const {
     uint32 words[COUNT / 2][2][BITS / 4];
 #pragma unroll
     for (int i = 0; i < COUNT / 2; ++i) exchange(packed[2 * i], packed[2 * i + 1], words[i]);
@@ -205,23 +208,121 @@ struct NarrowStore {
   }
 };
 
-/// Zeros for the padding of atoms behind a part of the scales: rows `row` to `row_end` and columns `column` to `column_end` are
-/// those that its owner writes.
-VG_DEVICE void pad_scales(const Aux& scales, int batch, int rows, int columns, int row, int row_end, int column, int column_end) {
-  const int thread = static_cast<int>(threadIdx.x) % 128, padded = (columns + 3) / 4 * 4;
-  const auto clear = [&](int r, int c) {
-    char* const atom = static_cast<char*>(const_cast<void*>(scales.address));
-    store_u8(atom + place_of_scales<true>(scales, r, c / 4 * 4, batch, rows, columns) + c % 4, 0);
-  };
-  const int end = column_end >= columns ? padded : column_end;
-  const auto clear_all = [&](int first, int last, int from, int to) {
+/// The same through shared memory of this warp's own, `words`: a lane stores 16 bytes of one row, of columns from `col` on, of
+/// which there are `n`. A lane's bytes of a unit, or of two in fp4, are a word there, and those of four lanes side by side are a
+/// piece, in another order.
+template <class Elements>
+struct NarrowStore<Elements, true> {
+  static constexpr int BITS = Elements::BITS, ELEMENTS = 128 / BITS;  // of a piece
+
+  VG_DEVICE void begin(const Aux&, const Position&, int, int) {}
+  VG_DEVICE bool has_rows(const Position& at) const { return at.row < at.end; }
+
+  template <int COUNT>
+  VG_DEVICE void store(const Aux& data, const TilePiece& t, const Position& at, int, int col, int n, uint32 words,
+                       const uint32 (&packed)[COUNT][2]) const {
+    // Bytes of a line, and lines at once. Pieces are exchanged as in a chunk (staging.cuh).
+    constexpr uint32 WIDTH = COUNT * 2 * BITS, PIECES = WIDTH / 16, LINES = PIECES == 1 ? 16 : 32 / PIECES;
+    uint32 thread = threadIdx.x % 128;
+    asm volatile("" : "+r"(thread));  // addresses are formed here and not for the whole tile ahead
+    const uint32 lane = thread % 32;
+    __syncwarp();                            // what was here before has been read
+    constexpr int STEP = BITS == 8 ? 1 : 2;  // units of a piece
+    const auto word = [&](int piece, int down) {
+      return BITS == 8 ? packed[STEP * piece][down]
+                       : __byte_perm(packed[STEP * piece][down], packed[STEP * piece + STEP - 1][down], 0x5410);
+    };
+    if constexpr (PIECES == 1) {
+      store_two_matrices(words + lane % 16 * 16, word(0, 0), word(0, 1));
+    } else {
+      const uint32 line = words + lane % 16 * WIDTH, exchanged = 16 * (lane / 16 ^ turned<WIDTH>(lane % 16));
+#pragma unroll
+      for (uint32 i = 0; i < PIECES; i += 2)
+        store_matrices<false>(line + (exchanged ^ 16 * i), word(i, 0), word(i, 1), word(i + 1, 0), word(i + 1, 1));
+    }
+    __syncwarp();
+    const uint32 first = PIECES == 1 ? lane % 16 : lane / PIECES, piece = lane % PIECES;
+    const int first_col = col + static_cast<int>(piece) * ELEMENTS, left = n - first_col;
+    char* const origin = static_cast<char*>(const_cast<void*>(data.address)) + at.batch * data.batch_stride * BITS / 8;
+    const int64 pitch = data.row_stride * BITS / 8;
+    const uint32 from = words + first * WIDTH, exchanged = 16 * (piece ^ turned<WIDTH>(first));
+    const auto read = [&](uint32 line, uint32(&out)[4]) {  // behind the first one
+      Piece<16> x;
+      load_shared(from + line * WIDTH + (exchanged ^ 16 * turned<WIDTH>(line)), x);
+      in_order(x, out);
+    };
+    const int own = 64 * at.block + static_cast<int>(thread / 32 * 16 + first);
+    const bool in_pieces = data.col_stride == 1 && ((reinterpret_cast<uint64>(origin) | static_cast<uint64>(pitch)) & 15) == 0;
+    if (in_pieces && left >= ELEMENTS) {
+      uint32 out[16 / LINES][4];
+#pragma unroll
+      for (uint32 line = 0; line < 16; line += LINES) read(line, out[line / LINES]);
+      char* const begin = origin + static_cast<uint32>(first_col) / (8 / BITS);
+      char* to = begin + place_of(t, own) * pitch;
+#pragma unroll
+      for (uint32 line = 0; line < 16; line += LINES) {
+        const int row = place_of(t, own + static_cast<int>(line));
+        if (t.places != 0) to = begin + row * pitch;
+        if (row < at.end && (PIECES > 1 || lane < 16)) store_u128(to, out[line / LINES]);
+        to += LINES * pitch;
+      }
+      return;
+    }
 #pragma unroll 1
-    for (int r = first + thread; r < last; r += 128)
+    for (uint32 line = 0; line < 16; line += LINES) {
+      const int row = place_of(t, own + static_cast<int>(line));
+      if (row >= at.end || (PIECES == 1 && lane >= 16)) continue;
+      uint32 out[4];
+      read(line, out);
+      char* const to = origin + row * pitch + first_col * data.col_stride * BITS / 8;
 #pragma unroll 1
-      for (int c = from; c < to; ++c) clear(r, c);
-  };
-  if (column_end >= columns) clear_all(row, row_end < rows ? row_end : rows, columns, padded);
-  if (row_end >= rows) clear_all(rows, (rows + 127) / 128 * 128, column, end);
+      for (int i = 0; i < 16 && i * 8 / BITS < left; ++i)
+        store_u8(to + i * data.col_stride, (i < 8 ? (i < 4 ? out[0] : out[1]) : i < 12 ? out[2] : out[3]) >> i % 4 * 8);
+    }
+  }
+
+ private:
+  template <uint32 WIDTH>
+  VG_DEVICE static constexpr uint32 turned(uint32 line) {
+    return WIDTH == 128 ? line % 8 : WIDTH == 64 ? line / 2 % 4 : WIDTH == 32 ? line / 4 % 2 : 0;
+  }
+  /// Word q of a piece has elements 2q, 2q + 1, 2q + 8, 2q + 9 of a unit; in fp4 those of the next unit behind them.
+  VG_DEVICE static void in_order(const Piece<16>& x, uint32 (&out)[4]) {
+    if constexpr (BITS == 8) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) out[i] = __byte_perm(x.v[i % 2 * 2], x.v[i % 2 * 2 + 1], i < 2 ? 0x5410 : 0x7632);
+    } else {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const uint32 low = __byte_perm(x.v[0], x.v[1], half == 0 ? 0x5140 : 0x7362);
+        const uint32 high = __byte_perm(x.v[2], x.v[3], half == 0 ? 0x5140 : 0x7362);
+        out[2 * half] = __byte_perm(low, high, 0x5410);
+        out[2 * half + 1] = __byte_perm(low, high, 0x7632);
+      }
+    }
+  }
+};
+
+/// Zeros for the padding of atoms of all scales, by the consumers of all blocks.
+template <int CONSUMERS>
+VG_DEVICE void pad_scales(const Aux& scales, int batches, int rows, int columns, int consumer) {
+  const int padded = (columns + 3) / 4 * 4, below = (rows + 127) / 128 * 128 - rows;
+  if (padded == columns && below == 0) return;
+  const int thread = static_cast<int>(threadIdx.x) % 128, first = static_cast<int>(blockIdx.x) * CONSUMERS + consumer;
+  const int step = static_cast<int>(gridDim.x) * CONSUMERS;
+#pragma unroll 1
+  for (int batch = 0; batch < batches; ++batch) {
+    const auto clear = [&](int r, int c) {
+      char* const atom = static_cast<char*>(const_cast<void*>(scales.address));
+      store_u8(atom + place_of_scales<true>(scales, r, c / 4 * 4, batch, rows, columns) + c % 4, 0);
+    };
+#pragma unroll 1
+    for (int r = 128 * first + thread; r < rows; r += 128 * step)
+#pragma unroll 1
+      for (int c = columns; c < padded; ++c) clear(r, c);
+#pragma unroll 1
+    for (int c = thread < below ? first : padded; c < padded; c += step) clear(rows + thread, c);
+  }
 }
 
 }  // namespace vg

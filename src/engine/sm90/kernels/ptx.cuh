@@ -57,6 +57,10 @@ VG_DEVICE void warpgroup_sync() {
 /// Barrier of one consumer warpgroup. With its number in a register ptxas reserves all sixteen, which nobody misses; a branch for
 /// each immediate number would cut what is scheduled together.
 VG_DEVICE void consumer_sync(int consumer) { asm volatile("bar.sync %0, 128;" ::"r"(1 + consumer) : "memory"); }
+/// Barrier of warps 0 and 1 or of warps 2 and 3 of one.
+VG_DEVICE void half_consumer_sync(int consumer) {
+  asm volatile("bar.sync %0, 64;" ::"r"(5 + 2 * consumer + static_cast<int>(threadIdx.x / 64 % 2)) : "memory");
+}
 
 // ---- clusters ----------------------------------------------------------------------------------------------------------
 
@@ -247,8 +251,27 @@ VG_DEVICE void prefetch_l2(const void* at) { asm volatile("prefetch.global.L2 [%
 VG_DEVICE void store_u32(void* to, uint32 v) { asm volatile("st.global.u32 [%0], %1;" ::"l"(to), "r"(v) : "memory"); }
 VG_DEVICE void store_u8(void* to, uint32 v) { asm volatile("st.global.u8 [%0], %1;" ::"l"(to), "r"(v) : "memory"); }
 VG_DEVICE void store_u16(void* to, uint16 v) { asm volatile("st.global.u16 [%0], %1;" ::"l"(to), "h"(v) : "memory"); }
+/// By the threads for which `holds`, without a branch.
+VG_DEVICE void store_u8_where(bool holds, void* to, uint32 v) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %2, 0;\n@p st.global.u8 [%0], %1;\n}" ::"l"(to), "r"(v),
+               "r"(static_cast<int>(holds))
+               : "memory");
+}
+VG_DEVICE void store_u16_where(bool holds, void* to, uint32 v) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %2, 0;\n@p st.global.u16 [%0], %1;\n}" ::"l"(to), "h"(static_cast<uint16>(v)),
+               "r"(static_cast<int>(holds))
+               : "memory");
+}
+VG_DEVICE void store_u32_where(bool holds, void* to, uint32 v) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %2, 0;\n@p st.global.u32 [%0], %1;\n}" ::"l"(to), "r"(v),
+               "r"(static_cast<int>(holds))
+               : "memory");
+}
 VG_DEVICE void store_u64(void* to, uint32 low, uint32 high) {
   asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(to), "r"(low), "r"(high) : "memory");
+}
+VG_DEVICE void store_u128(void* to, const uint32 (&v)[4]) {
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3]) : "memory");
 }
 
 // Likewise where `in`: with a branch around each a unit is many blocks, which take long to compile.
@@ -424,6 +447,9 @@ VG_DEVICE void store_matrices(uint32 address, uint32 a, uint32 b, uint32 c, uint
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b), "r"(c), "r"(d)
                  : "memory");
   }
+}
+VG_DEVICE void store_two_matrices(uint32 address, uint32 a, uint32 b) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(address), "r"(a), "r"(b) : "memory");
 }
 template <bool TRANSPOSED>
 VG_DEVICE void load_matrices(uint32 address, uint32 (&v)[4]) {

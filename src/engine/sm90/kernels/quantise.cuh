@@ -12,21 +12,32 @@ VG_DEVICE float larger_of_halves(float first, float second, int bit) {
 }
 
 /// Scales of neighbouring blocks, of which there are `left`. Where they lie in atoms EACH of them are one piece, if the first
-/// atom is aligned.
-template <bool INTERLEAVED, int EACH>
+/// atom is aligned. BRANCHES: around stores, which takes fewer registers than a predicate for each.
+template <bool INTERLEAVED, int EACH, bool BRANCHES = true>
 VG_DEVICE void store_scales(char* row, int64 stride, const uint32 (&stored)[EACH], uint32 first, int left) {
-  if (INTERLEAVED && EACH > 1 && left >= EACH && reinterpret_cast<uint64>(row) % EACH == 0) {
-    char* const to = row + (int64{first / 4} * 512 + first % 4);
-    if constexpr (EACH == 2)
-      store_u16(to, static_cast<uint16>(stored[0] | stored[1] << 8));
-    else if constexpr (EACH == 4)
-      store_u32(to, stored[0] | stored[1] << 8 | stored[2] << 16 | stored[3] << 24);
-    return;
-  }
-#pragma unroll
-  for (int e = 0; e < EACH; ++e) {
+  const bool whole = INTERLEAVED && EACH > 1 && left >= EACH && reinterpret_cast<uint64>(row) % EACH == 0;
+  char* const to = row + (int64{first / 4} * 512 + first % 4);
+  const auto place = [&](int e) {
     const uint32 block = first + e;
-    if (e < left) store_u8(row + (INTERLEAVED ? int64{block / 4} * 512 + block % 4 : block * stride), stored[e]);
+    return row + (INTERLEAVED ? int64{block / 4} * 512 + block % 4 : block * stride);
+  };
+  if constexpr (BRANCHES) {
+    if (whole) {
+      if constexpr (EACH == 2)
+        store_u16(to, static_cast<uint16>(stored[0] | stored[1] << 8));
+      else if constexpr (EACH == 4)
+        store_u32(to, stored[0] | stored[1] << 8 | stored[2] << 16 | stored[3] << 24);
+      return;
+    }
+#pragma unroll
+    for (int e = 0; e < EACH; ++e)
+      if (e < left) store_u8(place(e), stored[e]);
+  } else {
+    if constexpr (INTERLEAVED && EACH == 2) store_u16_where(whole, to, stored[0] | stored[1] << 8);
+    if constexpr (INTERLEAVED && EACH == 4)
+      store_u32_where(whole, to, stored[0] | stored[1] << 8 | stored[2] << 16 | stored[3] << 24);
+#pragma unroll
+    for (int e = 0; e < EACH; ++e) store_u8_where(e < left && !whole, place(e), stored[e]);
   }
 }
 
@@ -44,22 +55,27 @@ VG_DEVICE void end_of_group(int unit, const Work& work) {
     end(Constant<2>{});
 }
 
+/// Where this warp's part of a quantiser's shared memory begins: it may store elements through it. With quantisers by columns it
+/// is the part that they have.
+template <int GROUP, bool COLUMNS>
+VG_DEVICE uint32 own_words() {
+  return threadIdx.x / 32 % 4 * ((COLUMNS ? 512 : 256) * GROUP);
+}
+
 /// One quantised output, by blocks along N. Units come in pairs, which are one block of 32 or two of 16 in each row; of the first
 /// UNITS of a tile GROUP of them come at once, since they need not wait for each other's lanes, and of others four where there
 /// are as many. Of every PART columns of the product it has one.
-template <class Elements, class Stored, int BLOCK, bool INTERLEAVED, int PART, int UNITS, int GROUP>
+template <class Elements, class Stored, int BLOCK, bool INTERLEAVED, int PART, int UNITS, int GROUP, int HELD, bool COLUMNS_TOO,
+          bool THROUGH>
 struct Quantiser {
-  float held[GROUP][8];  // the units of a group
-  NarrowStore<Elements> out;
+  float held[HELD][8];  // the units of a group
+  NarrowStore<Elements, THROUGH> out;
   char* scale;  // of this lane's row, from the first block of the row on
   float most;   // of all magnitudes so far; for an amax beside it, which sets it to 0
 
-  /// Of this consumer's part of a tile, ROWS by COLUMNS.
-  template <int ROWS, int COLUMNS>
+  template <int CONSUMERS>
   VG_DEVICE static void pad(const Aux& scales, const Parameters& p, const TilePiece& t) {
-    if (INTERLEAVED && t.row < p.m)
-      pad_scales(scales, t.batch, p.m, p.n / PART / BLOCK, t.row, t.row + ROWS, t.col / PART / BLOCK,
-                 (t.col + COLUMNS) / PART / BLOCK);
+    if (INTERLEAVED) pad_scales<CONSUMERS>(scales, p.batches, p.m, p.n / PART / BLOCK, t.consumer);
   }
 
   VG_DEVICE void unit(const float (&v)[8], const Aux& data, const Aux& scales, const Parameters& p, const Position& at) {
@@ -68,11 +84,12 @@ struct Quantiser {
       begin_scales(scales, p, at);
     }
 #pragma unroll
-    for (int i = 0; i < 8; ++i) held[at.unit % GROUP][i] = v[i];
+    for (int i = 0; i < 8; ++i) held[at.unit % HELD][i] = v[i];
   }
   /// After the unit `at`, where a group may end.
-  VG_DEVICE void end_units(const Aux& data, const Aux& scales, const Parameters& p, const Position& at, uint32, int) {
-    end_of_group<UNITS, GROUP>(at.unit, [&](auto count) { several<count>(data, scales, p, at); });
+  VG_DEVICE void end_units(const Aux& data, const Aux& scales, const Parameters& p, const TilePiece& t, const Position& at,
+                           uint32 words) {
+    end_of_group<UNITS, GROUP>(at.unit, [&](auto count) { several<count>(data, scales, p, t, at, words); });
   }
 
  private:
@@ -81,16 +98,18 @@ struct Quantiser {
 
   VG_DEVICE void begin_scales(const Aux& scales, const Parameters& p, const Position& at) {
     // Lanes with an even number find scales of the upper row, the others of the lower one.
-    int row = at.row + at.down * (static_cast<int>(threadIdx.x) % 2);
+    int row = at.row + at.down * static_cast<int>(threadIdx.x % 2);
     asm volatile("" : "+r"(row));
-    scale = static_cast<char*>(const_cast<void*>(scales.address)) +
-            place_of_scales<INTERLEAVED>(scales, row, 0, at.batch, p.m, p.n / PART / BLOCK);
+    scale =
+        static_cast<char*>(const_cast<void*>(scales.address)) +
+        place_of_scales<INTERLEAVED>(scales, row, 0, at.batch, p.m, static_cast<int>(static_cast<uint32>(p.n) / (PART * BLOCK)));
   }
   /// COUNT units, of which the last is `at`. A lane finds COUNT * 8 / BLOCK scales.
   template <int COUNT>
-  VG_DEVICE void several(const Aux& data, const Aux& scales, const Parameters& p, const Position& at) {
+  VG_DEVICE void several(const Aux& data, const Aux& scales, const Parameters& p, const TilePiece& t, const Position& at,
+                         uint32 words) {
     constexpr int BLOCKS = COUNT * 16 / BLOCK, EACH = BLOCKS == 1 ? 1 : BLOCKS / 2;  // of a row, of a lane
-    const int quad = static_cast<int>(threadIdx.x) % 4, col = at.col - 2 * quad, first_held = (at.unit - COUNT + 1) % GROUP;
+    const int quad = static_cast<int>(threadIdx.x % 4), col = at.col - 2 * quad, first_held = (at.unit - COUNT + 1) % HELD;
     const auto value = [&](int u, int i) { return held[first_held + u][i]; };
     float own[BLOCKS];  // of the row of this lane
 #pragma unroll
@@ -110,9 +129,9 @@ struct Quantiser {
     // Lanes 0 and 1 have the first half of the blocks.
     uint32 stored[EACH];
     float factor[EACH];
-    const int blocks = p.n / PART / BLOCK;
+    const int blocks = static_cast<int>(static_cast<uint32>(p.n) / (PART * BLOCK));
     const int first =
-        static_cast<int>(static_cast<uint32>(col - 16 * (COUNT - 1)) / BLOCK) + (BLOCKS == 1 ? 0 : EACH * (quad / 2));
+        static_cast<int>(static_cast<uint32>(col - 16 * (COUNT - 1)) / BLOCK + (BLOCKS == 1 ? 0 : EACH * (threadIdx.x % 4 / 2)));
     const int left = at.row + at.down * (quad % 2) < at.end && (BLOCKS > 1 || quad < 2) ? blocks - first : 0;
 #pragma unroll
     for (int e = 0; e < EACH; ++e) {
@@ -123,7 +142,7 @@ struct Quantiser {
       most = larger(most, e < left ? largest : 0.0f);
     }
     if (ANEW) begin_scales(scales, p, at);
-    store_scales<INTERLEAVED>(scale, scales.col_stride, stored, static_cast<uint32>(first), left);
+    store_scales<INTERLEAVED, EACH, !THROUGH>(scale, scales.col_stride, stored, static_cast<uint32>(first), left);
     uint32 packed[COUNT][2];
 #pragma unroll
     for (int down = 0; down < 2; ++down) {
@@ -134,8 +153,10 @@ struct Quantiser {
         packed[u][down] = Elements::pack_times(value(u, i), value(u, i + 1), value(u, i + 4), value(u, i + 5), f);
       }
     }
-    if (ANEW) out.begin(data, at, col - 16 * (COUNT - 1), p.n / PART);
-    out.store(data, ANEW ? 0 : 16 * (at.unit - COUNT + 1), packed);
+    const int first_col = col - 16 * (COUNT - 1);
+    if (ANEW) out.begin(data, at, first_col, p.n / PART);
+    out.store(data, t, at, ANEW ? 0 : 16 * (at.unit - COUNT + 1), first_col, p.n / PART, words + own_words<GROUP, COLUMNS_TOO>(),
+              packed);
   }
 };
 
@@ -143,25 +164,24 @@ struct Quantiser {
 /// to shared memory, so that a thread reads all rows of a few columns, and their factors come back the same way: both take less
 /// than lanes that exchange halves. The scales have a row for each column of the product. ANEW: addresses are formed for each
 /// group of units; kept beside the products they would take registers.
-template <class Elements, class Stored, int BLOCK, bool INTERLEAVED, int UNITS, int GROUP, bool ANEW>
+template <class Elements, class Stored, int BLOCK, bool INTERLEAVED, int UNITS, int GROUP, int HELD, bool ANEW, bool THROUGH>
 struct ColumnQuantiser {
-  float held[GROUP][8];
-  NarrowStore<Elements> out;
+  float held[HELD][8];
+  NarrowStore<Elements, THROUGH> out;
 
-  template <int ROWS, int COLUMNS>
+  template <int CONSUMERS>
   VG_DEVICE static void pad(const Aux& scales, const Parameters& p, const TilePiece& t) {
-    if (INTERLEAVED && t.row < p.m)
-      pad_scales(scales, t.batch, p.n, p.m / BLOCK, t.col, t.col + COLUMNS, t.row / BLOCK, (t.row + ROWS) / BLOCK);
+    if (INTERLEAVED) pad_scales<CONSUMERS>(scales, p.batches, p.n, p.m / BLOCK, t.consumer);
   }
 
   VG_DEVICE void unit(const float (&v)[8], const Aux& data, const Aux&, const Parameters& p, const Position& at) {
     if (at.unit == 0) out.begin(data, at, at.col - 2 * (static_cast<int>(threadIdx.x) % 4), p.n);
 #pragma unroll
-    for (int i = 0; i < 8; ++i) held[at.unit % GROUP][i] = v[i];
+    for (int i = 0; i < 8; ++i) held[at.unit % HELD][i] = v[i];
   }
-  VG_DEVICE void end_units(const Aux& data, const Aux& scales, const Parameters& p, const Position& at, uint32 words,
-                           int consumer) {
-    end_of_group<UNITS, GROUP>(at.unit, [&](auto count) { several<count>(data, scales, p, at, words, consumer); });
+  VG_DEVICE void end_units(const Aux& data, const Aux& scales, const Parameters& p, const TilePiece& t, const Position& at,
+                           uint32 words) {
+    end_of_group<UNITS, GROUP>(at.unit, [&](auto count) { several<count>(data, scales, p, t, at, words); });
   }
 
  private:
@@ -169,60 +189,62 @@ struct ColumnQuantiser {
   /// 1, and the same 8 further right. `words` has lines of all pieces for each of a warp's 8 pairs of rows, where pieces of every
   /// second line are exchanged by fours, and behind those of all warps the factors of two; blocks of 16 need none.
   template <int COUNT>
-  VG_DEVICE void several(const Aux& data, const Aux& scales, const Parameters& p, const Position& at, uint32 words,
-                         int consumer) {
-    constexpr uint32 LINE = 64 * COUNT, WARP = 8 * LINE;  // bytes
+  VG_DEVICE void several(const Aux& data, const Aux& scales, const Parameters& p, const TilePiece& t, const Position& at,
+                         uint32 words) {
+    constexpr uint32 LINE = 64 * COUNT, WARP = 512 * (THROUGH ? GROUP : COUNT);  // bytes
     // A lane finds the scales of so many neighbouring columns of a piece, or lanes from LANES on those of others once more.
     constexpr int OWN = BLOCK == 16 ? COUNT / 2 : COUNT < 4 ? 1 : COUNT / 4, LANES = 16 * COUNT / (BLOCK / 16) / OWN;
-    int thread = static_cast<int>(threadIdx.x) % 128;
+    uint32 thread = threadIdx.x % 128;
     if constexpr (ANEW) asm volatile("" : "+r"(thread));
-    const int lane = thread % 32, warp = thread / 32, quad = lane % 4;
-    const int first_held = (at.unit - COUNT + 1) % GROUP;
+    const uint32 lane = thread % 32, warp = thread / 32, quad = lane % 4;
+    const int first_held = (at.unit - COUNT + 1) % HELD;
     const auto value = [&](int u, int i) { return held[first_held + u][i]; };
     const auto most = [&](int u, int i) { return __float_as_uint(larger(fabsf(value(u, i)), fabsf(value(u, i + 2)))); };
     const auto piece_of = [&](uint32 line, uint32 piece) { return LINE * line + 16 * (piece ^ 4 * (line % 2)); };
-    const uint32 of_warp = words + WARP * static_cast<uint32>(warp);
+    const uint32 of_warp = words + WARP * warp;
+    if constexpr (THROUGH) __syncwarp();  // what was stored through it has been read
 #pragma unroll
     for (int u = 0; u < COUNT; ++u)
-      store_shared(of_warp + piece_of(static_cast<uint32>(lane / 4), static_cast<uint32>(4 * u + quad)),
+      store_shared(of_warp + piece_of(lane / 4, 4 * static_cast<uint32>(u) + quad),
                    Piece<16>{most(u, 0), most(u, 1), most(u, 4), most(u, 5)});
-    meet(consumer);
-    const int first = lane % LANES * OWN + (BLOCK == 16 ? 0 : warp % 2 * 8 * COUNT);  // of all columns, in order of pieces
+    meet(t.consumer);
+    const uint32 first = lane % LANES * OWN + (BLOCK == 16 ? 0 : warp % 2 * 8 * COUNT);  // of all columns, in order of pieces
     float largest[OWN] = {};
 #pragma unroll
     for (uint32 line = 0; line < BLOCK / 2; ++line) {
-      const uint32 from = (BLOCK == 16 ? of_warp : words + WARP * static_cast<uint32>(warp / 2 * 2 + (line < 8 ? 0 : 1))) +
-                          piece_of(line % 8, static_cast<uint32>(first / 4)) + static_cast<uint32>(first % 4 * 4);
+      const uint32 from = (BLOCK == 16 ? of_warp : words + WARP * (warp / 2 * 2 + (line < 8 ? 0 : 1))) +
+                          piece_of(line % 8, first / 4) + first % 4 * 4;
       Piece<4 * OWN> some;
       load_shared(from, some);
 #pragma unroll
       for (int e = 0; e < OWN; ++e) largest[e] = larger(largest[e], __uint_as_float(__builtin_bit_cast(Words<OWN>, some).v[e]));
     }
-    const int col = at.col - 2 * quad - 16 * (COUNT - 1);
-    const uint32 atoms = static_cast<uint32>(p.m / BLOCK + 3) / 4;
-    const int block = (at.row - lane / 4) / BLOCK;
+    const int col = at.col - 2 * static_cast<int>(quad) - 16 * (COUNT - 1);
+    const uint32 blocks = static_cast<uint32>(p.m) / BLOCK, atoms = (blocks + 3) / 4;
+    const uint32 block = static_cast<uint32>(at.row - static_cast<int>(lane / 4)) / BLOCK;
     char* const scale = static_cast<char*>(const_cast<void*>(scales.address)) + (INTERLEAVED ? block % 4 : 0) +
-                        place_of_scales<INTERLEAVED>(scales, 0, INTERLEAVED ? block / 4 * 4 : block, at.batch, p.n, p.m / BLOCK);
+                        place_of_scales<INTERLEAVED>(scales, 0, static_cast<int>(INTERLEAVED ? block / 4 * 4 : block), at.batch,
+                                                     p.n, static_cast<int>(blocks));
     Words<OWN> factor;
 #pragma unroll
     for (int e = 0; e < OWN; ++e) {
       const uint32 stored = Stored::template of<Elements>(largest[e]);
       factor.v[e] = __float_as_uint(Stored::factor(stored));
-      const int x = first + e;  // four columns a piece, four pieces a unit
-      const uint32 c = static_cast<uint32>(col + x / 16 * 16 + x / 4 % 4 * 2 + x / 2 % 2 * 8 + x % 2);  // row of the scales
+      const uint32 x = first + e;  // four columns a piece, four pieces a unit
+      const uint32 c = static_cast<uint32>(col) + (x / 16 * 16 + x / 4 % 4 * 2 + x / 2 % 2 * 8 + x % 2);  // row of the scales
       const int64 place =
           INTERLEAVED ? int64{c / 128 * atoms} * 512 + (c % 32 * 16 + c / 32 % 4 * 4) : int64{c} * scales.row_stride;
-      if (lane < LANES && out.has_upper && static_cast<int>(c) < p.n) store_u8(scale + place, stored);
+      store_u8_where(lane < LANES && out.has_rows(at) && static_cast<int>(c) < p.n, scale + place, stored);
     }
     if constexpr (BLOCK == 16) __syncwarp();  // all have read what the factors take the place of
-    const uint32 factors_at = BLOCK == 16 ? of_warp : words + 4 * WARP + LINE * static_cast<uint32>(warp / 2);
-    store_shared(factors_at + static_cast<uint32>(4 * first), __builtin_bit_cast(Piece<4 * OWN>, factor));
-    meet(consumer);
+    const uint32 factors_at = BLOCK == 16 ? of_warp : words + 4 * WARP + LINE * (warp / 2);
+    store_shared(factors_at + 4 * first, __builtin_bit_cast(Piece<4 * OWN>, factor));
+    meet(t.consumer);
     uint32 packed[COUNT][2];
 #pragma unroll
     for (int u = 0; u < COUNT; ++u) {
       Piece<16> f;
-      load_shared(factors_at + static_cast<uint32>(16 * (4 * u + quad)), f);
+      load_shared(factors_at + 16 * (4 * static_cast<uint32>(u) + quad), f);
 #pragma unroll
       for (int down = 0; down < 2; ++down) {
         const int i = 2 * down;
@@ -230,8 +252,8 @@ struct ColumnQuantiser {
                                          value(u, i + 4) * __uint_as_float(f.v[2]), value(u, i + 5) * __uint_as_float(f.v[3]));
       }
     }
-    if constexpr (BLOCK == 16) __syncwarp();  // before the next units come
-    out.store(data, 16 * (at.unit - COUNT + 1), packed);
+    if constexpr (BLOCK == 16 && !THROUGH) __syncwarp();  // before the next units come
+    out.store(data, t, at, 16 * (at.unit - COUNT + 1), col, p.n, of_warp, packed);
   }
   template <int COUNT>
   struct Words {
@@ -242,36 +264,36 @@ struct ColumnQuantiser {
     if constexpr (BLOCK == 16) {
       __syncwarp();
     } else {
-      consumer_sync(consumer);
+      half_consumer_sync(consumer);
     }
   }
 };
 
 /// Elements that are rounded as they are, without a scale.
-template <class Elements, int PART, int UNITS, int GROUP>
+template <class Elements, int PART, int UNITS, int GROUP, int HELD>
 struct Rounder {
-  float held[GROUP][8];
-  NarrowStore<Elements> out;
+  float held[HELD][8];
+  NarrowStore<Elements, false> out;
 
   VG_DEVICE void unit(const float (&v)[8], const Aux& data, const Aux&, const Parameters& p, const Position& at) {
     if (at.unit == 0) out.begin(data, at, at.col - 2 * (static_cast<int>(threadIdx.x) % 4), p.n / PART);
 #pragma unroll
-    for (int i = 0; i < 8; ++i) held[at.unit % GROUP][i] = v[i];
+    for (int i = 0; i < 8; ++i) held[at.unit % HELD][i] = v[i];
   }
-  VG_DEVICE void end_units(const Aux& data, const Aux&, const Parameters&, const Position& at, uint32, int) {
+  VG_DEVICE void end_units(const Aux& data, const Aux&, const Parameters&, const TilePiece& t, const Position& at, uint32) {
     end_of_group<UNITS, GROUP>(at.unit, [&](auto count) {
       constexpr int COUNT = count;
       uint32 packed[COUNT][2];
 #pragma unroll
       for (int u = 0; u < COUNT; ++u) {
         const auto number = [&](int i) {  // NaN, whatever its sign, is 6
-          const float x = held[(at.unit - COUNT + 1) % GROUP + u][i];
+          const float x = held[(at.unit - COUNT + 1) % HELD + u][i];
           return x == x ? x : Elements::LARGEST;
         };
         packed[u][0] = Elements::pack(number(0), number(1), number(4), number(5));
         packed[u][1] = Elements::pack(number(2), number(3), number(6), number(7));
       }
-      out.store(data, 16 * (at.unit - COUNT + 1), packed);
+      out.store(data, t, at, 16 * (at.unit - COUNT + 1), 0, 0, 0, packed);
     });
   }
 };

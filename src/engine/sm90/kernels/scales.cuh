@@ -8,8 +8,10 @@ namespace vg {
 template <bool INTERLEAVED>
 VG_DEVICE int64 place_of_scales(const Aux& scales, int row, int first, int batch, int rows, int blocks) {
   if constexpr (INTERLEAVED) {
-    const int atom = (batch * ((rows + 127) / 128) + row / 128) * ((blocks + 3) / 4) + first / 4;  // of a blob below 2^40 bytes
-    return int64{atom} * 512 + (row % 32 * 16 + row % 128 / 32 * 4);
+    // Of a blob below 2^40 bytes. None is negative, and so said a division is a shift.
+    const auto r = static_cast<uint32>(row), lines = (static_cast<uint32>(rows) + 127) / 128,
+               across = (static_cast<uint32>(blocks) + 3) / 4, next = static_cast<uint32>(first) / 4;
+    return int64{(static_cast<uint32>(batch) * lines + r / 128) * across + next} * 512 + (r % 32 * 16 + r % 128 / 32 * 4);
   }
   return batch * scales.batch_stride + row * scales.row_stride + first * scales.col_stride;
 }

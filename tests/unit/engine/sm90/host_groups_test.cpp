@@ -21,7 +21,8 @@ struct Config {
   static constexpr int INPUT_BYTES = 2, A_PIECE = 0, B_PIECE = 0, D_PIECE = 0, A_DECODED = 0, B_DECODED = 0, DECODERS = 1,
                        JOINED = 1;
   static constexpr int SLOTS = 1, GEMMS = 1, A_COUNT = 1, B_COUNT = 1, GROUPS = 1024, LISTED = 0, SHORT_TILE = 4, TAIL_ROWS = 16;
-  static constexpr int REDUCTIONS = 0, COLUMN_REDUCTIONS = 0, VECTORS = 0, COLUMN_QUANTISERS = 0, QUANTISED_COLUMNS = 0;
+  static constexpr int REDUCTIONS = 0, COLUMN_REDUCTIONS = 0, VECTORS = 0, COLUMN_QUANTISERS = 0, QUANTISED_COLUMNS = 0,
+                       QUANTISER_WORDS = 0;
   static constexpr int FURTHER_OUTPUTS = 0, FURTHER_BUFFERS = 0, RUN_BYTES = 0, RUN_SLOTS = 0;
   static constexpr bool CLAIMS = true, PINGPONG = true, A_K_MAJOR = true, B_K_MAJOR = true, PROMOTED = false;
   static constexpr bool SCALED = false, HELD = false, CASTS = false, CARRIED = false, LOADS_TILE = false, DEPTH_GROUPS = false;

@@ -147,10 +147,10 @@ int misplaced_rows(int pitch, int row, int down) {
   const Aux data{memory.data(), 0, pitch, 1};
   Position at{};
   at.row = row, at.down = down, at.end = 64;
-  NarrowStore<Elements> out;
+  NarrowStore<Elements, false> out;
   out.begin(data, at, 0, 32);
   constexpr uint32 WORDS[2][2] = {{0x01010101, 0x01010101}, {0x01010101, 0x01010101}};
-  out.template store<2>(data, 0, WORDS);
+  out.template store<2>(data, TilePiece{}, at, 0, 0, 32, 0, WORDS);
   return faults;
 }
 
