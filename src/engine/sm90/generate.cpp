@@ -200,13 +200,19 @@ class Generator {
     const chain::Role& role = c_.roles[static_cast<std::size_t>(s.role)];
     const DataType dtype = c_.operands[static_cast<std::size_t>(role.operand)].dtype;
     const std::string_view type = slot_name(dtype);
-    const StagedRole staged = staged_run(c_, s.role);
-    const int slot = slot_in(plan_.aux, s.role), width = chain::kRun * bytes_of(dtype);
+    StagedRole staged = staged_run(c_, s.role);
+    // Both runs lie side by side in memory: one box, where its lines are no longer than the swizzle.
+    const int of_run = chain::kRun * bytes_of(dtype), runs = s.run >= 0 && 2 * of_run <= kLineBytes ? 2 : 1;
+    const int slot = slot_in(plan_.aux, s.role), width = runs * of_run;
+    staged.width = width;
+    const int first = runs == 2 ? 0 : s.run;
     const std::string column =
-        s.run < 0 ? fmt::format("{} * pair", chain::kRun) : fmt::format("{} * pair + {}", 2 * chain::kRun, s.run * chain::kRun);
+        s.run < 0 ? fmt::format("{} * pair", chain::kRun) : fmt::format("{} * pair + {}", 2 * chain::kRun, first * chain::kRun);
     const std::string columns = s.run < 0 ? "p.n / 2" : "p.n";
-    line(fmt::format("stage<{}, {}>({{at.place.chunk + {}, {}, at.place.col}}, v{});", type, staged.along_m, run_bytes_, width,
-                     s.value));
+    line(fmt::format("stage<{}, {}>({{at.place.chunk + {}, {}, at.place.col + {}}}, v{});", type, staged.along_m, run_bytes_,
+                     width, runs == 2 ? s.run * chain::kRun : 0, s.value));
+    if (s.run <= 0) plan_.run_outputs.push_back(s.role);
+    if (runs == 2 && s.run == 0) return;
     if (staged.role >= 0) {
       const auto is_known = [&](const StagedRole& x) { return x.role == s.role; };
       const auto known = std::find_if(plan_.maps.begin(), plan_.maps.end(), is_known) - plan_.maps.begin();
@@ -226,7 +232,6 @@ class Generator {
       store_runs_ += fmt::format("    store_by_threads<{}, {}>(slot + {}, {}, target_of(a.aux[{}]), batch, row, {}, p.m, {});\n",
                                  type, bytes_of(dtype), run_bytes_, width, slot, column, columns);
     }
-    if (s.run <= 0) plan_.run_outputs.push_back(s.role);
     run_bytes_ += 64 * width;
   }
 
@@ -392,14 +397,14 @@ class Generator {
           store_further_);
     if (in_runs_)
       copies += fmt::format(
-          "  /// Warp turn + i * step issues the i-th copy.\n"
+          "  static constexpr int COPIES = {};  // of a slot\n  /// Warp turn + i * step issues the i-th.\n"
           "  VG_DEVICE void store_runs(bool leads, int turn, int step, uint32 slot, int batch, int row, int pair) const {{\n"
           "    [[maybe_unused]] const int warp = static_cast<int>(threadIdx.x) / 32 % 4;\n{}  }}\n"
           "  VG_DEVICE bool has_rests() const {{\n    bool has = false;\n    if constexpr (Layout<Config>::SPREADS) {{\n{}    "
           "}}\n    "
           "return has;\n  }}\n"
           "  VG_DEVICE void store_rests(uint32 slot, int batch, int row, int pair) const {{\n{}  }}\n",
-          store_runs_, has_rests_, store_rests_);
+          runs_stored_, store_runs_, has_rests_, store_rests_);
     plan_.text.body = fmt::format(
         "struct Epilogue {{\n"
         "  // Behind ping-pong nothing goes to memory before the last of the copy engine's fences, which would wait for it.\n"

@@ -209,7 +209,7 @@ class Sm90Launcher final : public recipe::Launcher {
 
   /// Whether an output or operand beside D is moved in boxes of so many bytes a row.
   bool has_map(const StagedRole& s, int width) const noexcept {
-    return config_.run_bytes > 0 ? width == chain::kRun * bytes_of(s.type) : (widths_ & width) != 0;
+    return config_.run_bytes > 0 ? width == s.width : (widths_ & width) != 0;
   }
 
   static Status failed(cuda::CUresult code) noexcept { return {ErrorCode::driver_failed, -1, static_cast<std::int32_t>(code)}; }

@@ -24,6 +24,7 @@ struct StagedRole {
   DataType type = DataType::bf16;
   bool along_m = false, is_output = false;
   int shrink = 1;  ///< bytes of an element of D for each of its own: 1 or 2
+  int width = 0;   ///< bytes a row of a box, where a drain of runs stores it
 };
 /// An operand of D's extents, element size and order, which arrives where D will lie; and outputs of its extents, with elements
 /// as large or half as large. By strides as declared.

@@ -79,7 +79,8 @@ class RunDrain {
 #pragma unroll
     for (int n = first; n < end; ++n)
       if (has_pair(piece, n % PAIRS))
-        epilogue.store_runs(leads(), 3 * n, 1, slot(n / PAIRS, n % PAIRS), piece.batch, row(piece, n), pair(piece, n));
+        epilogue.store_runs(leads(), Epilogue::COPIES * n, 1, slot(n / PAIRS, n % PAIRS), piece.batch, row(piece, n),
+                            pair(piece, n));
     if (leads()) bulk_commit();
     if (!epilogue.has_rests()) return;
 #pragma unroll 1
