@@ -234,9 +234,9 @@ class Drain {
 
   /// Quantisers take some columns at once.
   static constexpr int AT_ONCE = C::QUANTISED_COLUMNS > 64 ? C::QUANTISED_COLUMNS : 64;
-  /// Chunks of these columns, where nothing stands between them; one of bytes has more of them.
+  /// Chunks of these columns, where nothing stands between them and all are of one width; one of bytes has more of them.
   static constexpr int TOGETHER = C::QUANTISED_COLUMNS == 0 || AT_ONCE * Output::BYTES <= 128 || (C::HAS_D && !WHOLE_TILE) ||
-                                          C::LOADS_TILE || C::COLUMN_REDUCTIONS > 0
+                                          C::LOADS_TILE || C::COLUMN_REDUCTIONS > 0 || L::HALF != 0 || L::QUARTER != 0
                                       ? 1
                                       : AT_ONCE* Output::BYTES / 128;
 
@@ -246,7 +246,6 @@ class Drain {
   template <int WIDTH, class Accumulator>
   VG_DEVICE void fill(uint32 chunk, uint32 further, Accumulator (&acc)[C::GEMMS][L::M_BLOCKS][C::BLOCK_N / 2], Epilogue& epilogue,
                       const TilePiece& piece, int block, int c) {
-    static_assert(TOGETHER == 1 || (L::HALF == 0 && L::QUARTER == 0), "chunks that are filled at once are of one width");
     if (TOGETHER > 1 && c % TOGETHER != 0) return;
     // The first columns are always there: else the compiler would keep what quantisers hold of the tile before, beside the
     // products.
