@@ -36,15 +36,16 @@ struct Moe {
     return g.moe_grouped_matmul(x, w, offsets, {.mode = mode}, index, slot);
   }
   /// With scales of blocks on both sides.
-  Tensor scaled(DataType type, std::int64_t block, MoeMode mode) {
+  Tensor scaled(DataType type, std::int64_t block, MoeMode mode, bool in_atoms = false) {
     const DataType scale = block == 16 ? DataType::fp8_e4m3 : DataType::fp8_e8m0;
     const std::int64_t blocks = depth / block;
     const Tensor narrow =
         g.tensor({.name = "w", .dim = {kGroups, depth, kN}, .stride = {depth * kN, 1, depth}, .data_type = type});
-    const Tensor of_w =
-        g.tensor({.name = "sw", .dim = {kGroups, blocks, kN}, .stride = {blocks * kN, 1, blocks}, .data_type = scale});
-    const Tensor tokens =
-        g.block_scale_dequantize(input("t", {1, rows, depth}, type), input("st", {1, rows, blocks}, scale), {1, block});
+    Tensor of_w = g.tensor({.name = "sw", .dim = {kGroups, blocks, kN}, .stride = {blocks * kN, 1, blocks}, .data_type = scale});
+    const Tensor of_t = input("st", {1, rows, blocks}, scale);
+    for (Tensor s : {of_t, of_w})
+      if (in_atoms) s.set_reordering_type(TensorReordering::f8_128x4);
+    const Tensor tokens = g.block_scale_dequantize(input("t", {1, rows, depth}, type), of_t, {1, block});
     const Tensor weights = g.block_scale_dequantize(narrow, of_w, {block, 1});
     const Tensor list = mode == MoeMode::none ? Tensor() : input("index", {1, rows, 1}, DataType::int32);
     return g.moe_grouped_matmul(tokens, weights, offsets, {.mode = mode}, list);
@@ -118,6 +119,14 @@ std::vector<Named> graphs() {
       {"mxfp8", [](Moe& m) { m.scaled(DataType::fp8_e4m3, 32, MoeMode::none).set_output(true); }},
       {"mxfp8_gathered", [](Moe& m) { m.scaled(DataType::fp8_e4m3, 32, MoeMode::gather).set_output(true); }},
       {"nvfp4", [](Moe& m) { m.scaled(DataType::fp4_e2m1, 16, MoeMode::none).set_output(true); }},
+      {"mxfp8_atoms", [](Moe& m) { m.scaled(DataType::fp8_e4m3, 32, MoeMode::none, true).set_output(true); }},
+      {"nvfp4_atoms", [](Moe& m) { m.scaled(DataType::fp4_e2m1, 16, MoeMode::none, true).set_output(true); }},
+      {"quantised_atoms",
+       [](Moe& m) {
+         const auto both = m.g.block_scale_quantize(m.product("w"), 32);
+         Tensor(both[0]).set_output(true).set_data_type(DataType::fp8_e4m3);
+         Tensor(both[1]).set_output(true).set_data_type(DataType::fp8_e8m0).set_reordering_type(TensorReordering::f8_128x4);
+       }},
       {"converted",
        [](Moe& m) {
          const Tensor scale = m.input("scale", {1, 1, 1}, DataType::fp32);

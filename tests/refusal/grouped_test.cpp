@@ -330,8 +330,15 @@ TEST(RefusesGroupAtoms, OnAGpu) {
       if (d.engine == "sm90") said = d.rule + " " + d.text;
     return said;
   };
-  EXPECT_EQ(with([](Moe& m) { scaled_tokens(m, {1, 12, 1}, TensorReordering::f8_128x4, MoeMode::none); }),
-            "sm90.block_scale a_scale 's' lie in atoms of each group");
+  EXPECT_EQ(with([](Moe& m) {
+              m.attributes.mode = MoeMode::gather;
+              m.weight = {3, 8, 32};
+              const auto both = m.g.block_scale_quantize(m.product(), 32);
+              Tensor(both[0]).set_data_type(DataType::fp8_e4m3).set_output(true);
+              Tensor(both[1]).set_data_type(DataType::fp8_e8m0).set_output(true);
+              Tensor(both[1]).set_reordering_type(TensorReordering::f8_128x4);
+            }),
+            "sm90.grouped group_offset 'o': scales in atoms of rows that may have no token");
   EXPECT_EQ(with([](Moe& m) {
               m.token = {1, 32, 8};
               const auto both = m.g.block_scale_quantize(m.product(), 32, 1);

@@ -61,11 +61,11 @@ std::string epilogue_suffix(const KernelConfig& c) {
 
 std::string group_suffix(const KernelConfig& c) {
   if (c.groups == 0) return {};
-  return fmt::format("_g{}{}{}{}{}{}{}{}{}", c.groups,
+  return fmt::format("_g{}{}{}{}{}{}{}{}{}{}", c.groups,
                      c.gathers    ? "g"
                      : c.scatters ? "s"
                                   : "",
-                     c.depth_groups ? "k" : "", c.accumulates ? "a" : "", c.wide_offsets ? "w" : "",
+                     c.depth_groups ? "k" : "", c.group_atoms ? "b" : "", c.accumulates ? "a" : "", c.wide_offsets ? "w" : "",
                      c.offsets_are_ends ? "e" : "", c.zero_fill ? "z" : "", c.by_address ? "t" : "",
                      c.claims        ? "c"
                      : c.listed != 0 ? "l"
@@ -148,7 +148,8 @@ int landing_bytes(const KernelConfig& c) noexcept { return (c.split - 1) * c.con
 int group_bytes(const KernelConfig& c) noexcept {
   if (c.groups == 0) return 0;
   const int places = c.gathers || c.scatters ? c.consumers * (64 * row_blocks(c) + 4) : 0;
-  const int queue = c.claims ? (c.depth_groups ? 4 : 2) * (16 + 4 * 5) : 0, cursors = c.claims ? 6 : 0;  // layout.cuh
+  const int queue = c.claims ? (c.depth_groups ? 4 : 2) * (16 + 4 * 5) : 0,
+            cursors = (c.claims ? 6 : 0) + (c.group_atoms ? c.groups : 0);  // layout.cuh
   return queue + 16 * c.listed + 4 * (2 * (c.groups + 1) + threads_of(c) / 32 + cursors + places + (c.gathers ? c.block_m : 0));
 }
 int map_bytes(const KernelConfig& c) noexcept {

@@ -69,6 +69,7 @@ struct KernelConfig {
   int groups = 0;        ///< that one call may have, where rows of A belong to groups and each has a B of its own; 0: none
   bool gathers = false, scatters = false;  ///< rows of A are found by token indices; or places of rows in D, and slots say which
   bool depth_groups = false;               ///< parts of K and not rows are those of groups, and each has a D of its own
+  bool group_atoms = false;                ///< scales of some rows lie in atoms of each group
   bool accumulates = false;                ///< a group without a part leaves its D as it is
   bool by_address = false;                 ///< each B lies where a table in memory says
   bool is_shallow = false;                 ///< parts of K are short by the description: room goes to staging and not to stages

@@ -164,6 +164,7 @@ class Generator {
   void quantise(const chain::Quantise& q) {
     need(q.value);
     const bool is_scaled = q.scale_role >= 0;
+    const bool by_group = is_scaled && c_.roles[static_cast<std::size_t>(q.scale_role)].is_by_group;
     const std::string units = fmt::format(
         "Config::BLOCK_N / {0}, Config::QUANTISED_COLUMNS / 16, (Config::D_FIRST ? Config::BLOCK_N : "
         "Config::QUANTISED_COLUMNS) / 16",
@@ -174,8 +175,8 @@ class Generator {
                                        "ColumnQuantiser<{}, {}, Config::SCALED || (Config::A_DECODED || Config::B_DECODED), "
                                        "Config::STORES_THROUGH>",
                                        quantiser_of(q), units)
-                                 : fmt::format("Quantiser<{}, {}, {}, (Config::COLUMN_QUANTISERS > 0), Config::STORES_THROUGH>",
-                                               quantiser_of(q), in_runs_ ? 2 : 1, units);
+                                 : fmt::format("Quantiser<{}, {}, {}, (Config::COLUMN_QUANTISERS > 0), Config::STORES_THROUGH{}>",
+                                               quantiser_of(q), in_runs_ ? 2 : 1, units, by_group ? ", true" : "");
     const std::string words =
         fmt::format("piece.scratch + WORDS + 4 * Config::VECTORS * Config::BLOCK_N + {} * Config::QUANTISED_COLUMNS",
                     q.along_m ? 136 * column_quantisers_++ : 0);
@@ -188,11 +189,14 @@ class Generator {
     }
     state_ += fmt::format("  {} quantiser{};\n", type, quantised_);
     pass_row_ += fmt::format("    zero_row<{}>(a.aux[{}], row, p.n);\n", bits_of(type_of(q.role)), slot);
-    if (is_scaled) pass_row_ += fmt::format("    zero_row<8>(a.aux[{}], row, p.n / {});\n", scales, q.block);
-    if (is_scaled) pads_ += fmt::format("    {}::pad<Config::CONSUMERS>(a.aux[{}], p, t);\n", type, scales);
-    line(fmt::format("quantiser{}.unit({}, a.aux[{}], a.aux[{}], p, at);", quantised_, value, slot, scales));
-    end_units_ +=
-        fmt::format("    quantiser{}.end_units(a.aux[{}], a.aux[{}], p, piece, at, {});\n", quantised_++, slot, scales, words);
+    if (is_scaled && !by_group) pass_row_ += fmt::format("    zero_row<8>(a.aux[{}], row, p.n / {});\n", scales, q.block);
+    const char* const rows = by_group ? ", GroupRows<Config>(piece)" : "";
+    if (is_scaled)
+      pads_ +=
+          fmt::format("    {}::pad{}<Config::CONSUMERS>(a.aux[{}], p, t{});\n", type, by_group ? "_groups" : "", scales, rows);
+    line(fmt::format("quantiser{}.unit({}, a.aux[{}], a.aux[{}], p, at{});", quantised_, value, slot, scales, rows));
+    end_units_ += fmt::format("    quantiser{}.end_units(a.aux[{}], a.aux[{}], p, piece, at, {}{});\n", quantised_++, slot,
+                              scales, words, rows);
   }
 
   void store_run(const RunStore& s) {

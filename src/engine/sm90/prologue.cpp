@@ -106,11 +106,13 @@ std::string scales_text(const FusionChain& c, int side, EpiloguePlan& plan) {
     if (in.scale_role >= 0) {
       const bool is_interleaved = c.roles[static_cast<std::size_t>(in.scale_role)].is_interleaved;
       const int slot = slot_in(plan.aux, in.scale_role);
-      place = fmt::format("scales_of_row<{}>(arguments.aux[{}], row, {}, p.{}, blocks)", is_interleaved, slot,
-                          has_batches(c, in) ? "batch" : "0",
-                          side == 1                            ? "n"
-                          : c.grouping.mode == MoeMode::gather ? "tokens"
-                                                               : "m");
+      const bool is_by_group = c.roles[static_cast<std::size_t>(in.scale_role)].is_by_group;
+      place = is_by_group ? fmt::format("scales_of_row_in_group(arguments.aux[{}], row, batch, p.m, blocks)", slot)
+                          : fmt::format("scales_of_row<{}>(arguments.aux[{}], row, {}, p.{}, blocks)", is_interleaved, slot,
+                                        has_batches(c, in) ? "batch" : "0",
+                                        side == 1                            ? "n"
+                                        : c.grouping.mode == MoeMode::gather ? "tokens"
+                                                                             : "m");
       load = fmt::format("load_scales<{}>(arguments.aux[{}], from, first, blocks)", is_interleaved, slot);
     }
     places += fmt::format("    if (i == {}) return {};\n", i, place);
@@ -258,8 +260,6 @@ std::optional<Decline> fault_of_scales(const FusionChain& c) {
   const auto fault = [&](int role, std::string what) {
     return Decline{Rule::sm90_block_scale, label_of(c, c.roles[static_cast<std::size_t>(role)]) + what};
   };
-  for (std::size_t r = 0; r < c.roles.size(); ++r)
-    if (c.roles[r].is_by_group) return fault(static_cast<int>(r), " lie in atoms of each group");
   if (!has_scales(c)) return std::nullopt;
   for (const MatrixInput& in : c.inputs) {
     const bool is_nvfp4 = stored_type(c, in) == DataType::fp4_e2m1 && type_of_scales(c, in) == DataType::fp8_e4m3;

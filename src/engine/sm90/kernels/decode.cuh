@@ -264,8 +264,9 @@ class Decoder {
     has_wide_scales_ = (Way::INTERLEAVED || scales.col_stride == 1) && (reinterpret_cast<uint64>(scales.address) | rows) % 4 == 0;
   }
 
-  /// A tile: the first element of k to be fetched, and the number of its k-block; `scale_batch` may differ from `batch`.
-  VG_DEVICE void begin(int mn, int k, int block, int batch, int scale_batch, int mn_extent, int k_extent) {
+  /// A tile: the first element of k to be fetched, and the number of its k-block; `scale_batch` may differ from `batch`, and
+  /// scales lie `shift` rows further.
+  VG_DEVICE void begin(int mn, int k, int block, int batch, int scale_batch, int mn_extent, int k_extent, int shift = 0) {
     const int line = thread() / A_LINE, at = k + thread() % A_LINE * Pieces::ELEMENTS;
     rows_ = mn_extent - mn - line;
     left_ = static_cast<int>(bytes_of(k_extent - at));
@@ -277,8 +278,9 @@ class Decoder {
       scales_left_ = blocks - first;
 #pragma unroll
       for (int i = 0; i < POINTERS; ++i)
-        scale_[i] = static_cast<const char*>(scales_.address) +
-                    place_of_scales<Way::INTERLEAVED>(scales_, mn + line + i * STEP, first, scale_batch, mn_extent, blocks);
+        scale_[i] =
+            static_cast<const char*>(scales_.address) +
+            place_of_scales<Way::INTERLEAVED>(scales_, mn + shift + line + i * STEP, first, scale_batch, mn_extent, blocks);
       if constexpr (POINTERS < COUNT)
         to_next_rows_ = Way::INTERLEAVED ? (blocks + 3) / 4 * int64{512} : STEP * scales_.row_stride;
     }
@@ -415,9 +417,9 @@ class Decoders {
 #pragma unroll
     for (int i = 0; i < MATRICES; ++i) of_[i].open(slots + i * C::SLOTS * Of::SLOT_BYTES, views[i], way.scales(i));
   }
-  VG_DEVICE void begin(int mn, int k, int block, int batch, int mn_extent, int k_extent) {
+  VG_DEVICE void begin(int mn, int k, int block, int batch, int mn_extent, int k_extent, int shift) {
 #pragma unroll
-    for (int i = 0; i < MATRICES; ++i) of_[i].begin(mn, k, block, batch, batch * Way::scale_step(i), mn_extent, k_extent);
+    for (int i = 0; i < MATRICES; ++i) of_[i].begin(mn, k, block, batch, batch * Way::scale_step(i), mn_extent, k_extent, shift);
   }
   VG_DEVICE void fetch(int slot) {
 #pragma unroll
@@ -436,7 +438,7 @@ class Decoders {
 template <class Way>
 struct NoDecoders {
   VG_DEVICE NoDecoders(uint32, const Way&, const View*) {}
-  VG_DEVICE void begin(int, int, int, int, int, int) {}
+  VG_DEVICE void begin(int, int, int, int, int, int, int) {}
   VG_DEVICE void fetch(int) {}
   VG_DEVICE void decode(uint32, int, int, int) const {}
 };

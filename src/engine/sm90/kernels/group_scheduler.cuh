@@ -65,12 +65,14 @@ struct GroupTable {
   int* cursors;  // where blocks claim tiles: the group of the last tile, of the producer and of each consumer; registers are dear
   int* claims;   // likewise: do they, since tiles take unequal times and are not over before a claim is?
   int* next;     // likewise: the number of a tile, between threads of the producer
+  int* shift;    // GROUP_ATOMS: of each group, from a row to one in atoms of its scales
   VG_DEVICE explicit GroupTable(uint8* memory)
       : begin(reinterpret_cast<int*>(memory + Layout<C>::BEGIN_TABLE)),
         before(begin + C::GROUPS + 1),
         cursors(before + C::GROUPS + 1 + Layout<C>::THREADS / 32),
         claims(cursors + 3),
-        next(claims + 1) {}
+        next(claims + 1),
+        shift(cursors + (C::CLAIMS ? 6 : 0)) {}
 
   /// Of a group whose rows are a part of K; one of zeros where it has none.
   VG_DEVICE int k_blocks_of(int g) const {
@@ -107,6 +109,7 @@ struct GroupTable {
     if (!fits && blockIdx.x == 0) *static_cast<volatile uint32*>(p.faults) = 1;
     __syncthreads();
     int all = 0, cut = 0;
+    [[maybe_unused]] int atoms = 0;  // GROUP_ATOMS: their rows, of all groups before
     bool is_long = !C::DEPTH_GROUPS && p.k_blocks > C::SHORT_TILE;
 #pragma unroll 1
     for (int base = 0; base < p.groups; base += THREADS) {
@@ -123,6 +126,11 @@ struct GroupTable {
       is_long |= C::DEPTH_GROUPS && g < p.groups && k_blocks_of(g) > C::SHORT_TILE;
       const int at = joined_before<Sum, WARPS>(tiles, all, totals);
       if (g < p.groups) before[g] = at;
+      if constexpr (C::GROUP_ATOMS) {
+        const int own = g < p.groups ? (begin[g + 1] - begin[g] + 127) / 128 * 128 : 0;
+        const int to = joined_before<Sum, WARPS>(own, atoms, totals);
+        if (g < p.groups) shift[g] = to - begin[g];
+      }
     }
     if (thread == 0) before[p.groups] = all;
     if constexpr (C::CLAIMS) {
@@ -215,6 +223,8 @@ class GroupTiles {
     to.k_end = p_.k;
     to.k_blocks = p_.k_blocks;
   }
+  /// From a row to one in atoms of its group's scales.
+  VG_DEVICE int shift_of(const Tile& tile) const { return table_.shift[tile.batch]; }
   VG_DEVICE int k_blocks_of_group(int group) const { return table_.k_blocks_of(group); }
   /// Of a tile that another consumer computes; none where there is no such tile.
   VG_DEVICE int k_blocks_of(uint32 i, uint32 t) {

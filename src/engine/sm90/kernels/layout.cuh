@@ -75,7 +75,8 @@ struct Layout {
                        QUEUE_BYTES = C::CLAIMS ? (16 + 4 * QUEUE_WORDS) * QUEUE : 0;
   static constexpr int BEGIN_TABLE = GROUP_TABLE + QUEUE_BYTES;
   static constexpr int PLACES =
-      BEGIN_TABLE + (C::GROUPS > 0 ? 4 * (2 * (C::GROUPS + 1) + THREADS / 32 + (C::CLAIMS ? 6 : 0)) : 0);
+      BEGIN_TABLE +
+      (C::GROUPS > 0 ? 4 * (2 * (C::GROUPS + 1) + THREADS / 32 + (C::CLAIMS ? 6 : 0) + (C::GROUP_ATOMS ? C::GROUPS : 0)) : 0);
   static constexpr int PLACES_BYTES = C::GATHERS || C::SCATTERS ? 4 * (64 * M_BLOCKS + 4) : 0;  // a consumer
   static constexpr int GATHERED = PLACES + C::CONSUMERS * PLACES_BYTES;
   static constexpr int DECODING = (GATHERED + (C::GATHERS ? 4 * C::BLOCK_M : 0) + 15) / 16 * 16;

@@ -303,25 +303,46 @@ struct NarrowStore<Elements, true> {
   }
 };
 
-/// Zeros for the padding of atoms of all scales, by the consumers of all blocks.
+/// Zeros for the padding of atoms of one batch of scales, by worker number `first` of `step`: each the 128 threads of a consumer.
+VG_DEVICE void pad_atoms(char* scales, int rows, int columns, int first, int step) {
+  const int padded = (columns + 3) / 4 * 4, below = (rows + 127) / 128 * 128 - rows, thread = static_cast<int>(threadIdx.x) % 128;
+  if (padded == columns && below == 0) return;
+  const auto clear = [&](int r, int c) {
+    store_u8(scales + place_of_scales<true>({}, r, c / 4 * 4, 0, rows, columns) + c % 4, 0);
+  };
+#pragma unroll 1
+  for (int r = 128 * first + thread; r < rows; r += 128 * step)
+#pragma unroll 1
+    for (int c = columns; c < padded; ++c) clear(r, c);
+#pragma unroll 1
+  for (int c = thread < below ? first : padded; c < padded; c += step) clear(rows + thread, c);
+}
+
+VG_DEVICE char* atoms_from(const Aux& scales, int64 row, int columns) {
+  return static_cast<char*>(const_cast<void*>(scales.address)) + row / 128 * ((columns + 3) / 4) * 512;
+}
+
+/// Of all scales, by the consumers of all blocks.
 template <int CONSUMERS>
 VG_DEVICE void pad_scales(const Aux& scales, int batches, int rows, int columns, int consumer) {
-  const int padded = (columns + 3) / 4 * 4, below = (rows + 127) / 128 * 128 - rows;
-  if (padded == columns && below == 0) return;
-  const int thread = static_cast<int>(threadIdx.x) % 128, first = static_cast<int>(blockIdx.x) * CONSUMERS + consumer;
-  const int step = static_cast<int>(gridDim.x) * CONSUMERS;
+  const int worker = static_cast<int>(blockIdx.x) * CONSUMERS + consumer, workers = static_cast<int>(gridDim.x) * CONSUMERS;
+  const int64 padded = (int64{rows} + 127) / 128 * 128;
 #pragma unroll 1
-  for (int batch = 0; batch < batches; ++batch) {
-    const auto clear = [&](int r, int c) {
-      char* const atom = static_cast<char*>(const_cast<void*>(scales.address));
-      store_u8(atom + place_of_scales<true>(scales, r, c / 4 * 4, batch, rows, columns) + c % 4, 0);
-    };
+  for (int batch = 0; batch < batches; ++batch)
+    pad_atoms(atoms_from(scales, batch * padded, columns), rows, columns, worker, workers);
+}
+
+/// The same where rows of each group that has tiles begin an atom of their own. Several consumers share a group where there are
+/// more of them.
+template <int CONSUMERS, class Rows>
+VG_DEVICE void pad_scales_of_groups(const Aux& scales, int groups, int columns, int consumer, const Rows& rows) {
+  const int worker = static_cast<int>(blockIdx.x) * CONSUMERS + consumer, workers = static_cast<int>(gridDim.x) * CONSUMERS;
+  const int each = workers > groups ? workers / groups : 1;
 #pragma unroll 1
-    for (int r = 128 * first + thread; r < rows; r += 128 * step)
-#pragma unroll 1
-      for (int c = columns; c < padded; ++c) clear(r, c);
-#pragma unroll 1
-    for (int c = thread < below ? first : padded; c < padded; c += step) clear(rows + thread, c);
+  for (int g = worker / each; g < groups; g += workers / each) {
+    if (rows.tiles(g) == rows.tiles(g + 1)) continue;
+    const int first = rows.first(g);
+    pad_atoms(atoms_from(scales, first + rows.shift(g), columns), rows.first(g + 1) - first, columns, worker % each, each);
   }
 }
 

@@ -41,7 +41,7 @@ class ScaleLoader {
  public:
   /// Finds the lines of a tile, and asks for the scales of its first stage.
   template <class Prologues>
-  VG_DEVICE void begin(const Prologues& prologues, const Parameters& p, const Tile& tile, int first, uint32 gathered) {
+  VG_DEVICE void begin(const Prologues& prologues, const Parameters& p, const Tile& tile, int first, uint32 gathered, int shift) {
     const int thread = static_cast<int>(threadIdx.x), blocks = (p.k + 31) / 32;
 #pragma unroll
     for (int i = 0; i < A_ALL; ++i) {
@@ -49,7 +49,7 @@ class ScaleLoader {
       const int row = !C::GATHERS          ? tile.row + line
                       : line >= C::BLOCK_M ? -1
                                            : static_cast<int>(__float_as_uint(load_float(gathered + 4 * line)));
-      a_from_[i] = prologues.place_a(i / A_WORDS, row, tile.a_batch, blocks, p);
+      a_from_[i] = prologues.place_a(i / A_WORDS, row, C::GROUP_ATOMS ? shift : tile.a_batch, blocks, p);
     }
 #pragma unroll
     for (int i = 0; i < B_ALL; ++i)
@@ -178,12 +178,14 @@ VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint8* m
     if constexpr (C::HELD)
       bearer.begin(m, first + turn * L::BLOCK_K, first_block + turn, tile.a_batch, tile.a_batch * PrologueA::scale_step(0), p.m,
                    p.k);
+    int shift = 0;
+    if constexpr (C::GROUP_ATOMS) shift = tiles.shift_of(tile);
     if constexpr (L::ANY_DECODED) {
-      a_decoders.begin(m, first + turn * L::BLOCK_K, first_block + turn, tile.a_batch, p.m, p.k);
-      b_decoders.begin(n, first + turn * L::BLOCK_K, first_block + turn, tile.b_batch, p.n, p.k);
+      a_decoders.begin(m, first + turn * L::BLOCK_K, first_block + turn, tile.a_batch, p.m, p.k, shift);
+      b_decoders.begin(n, first + turn * L::BLOCK_K, first_block + turn, tile.b_batch, p.n, p.k, 0);
       for (int i = 0; i < C::SLOTS; ++i) fetch(i, turn + i * C::DECODERS);
     }
-    if constexpr (C::SCALED) scales.begin(prologues, p, tile, first_block, smem + L::GATHERED);
+    if constexpr (C::SCALED) scales.begin(prologues, p, tile, first_block, smem + L::GATHERED, shift);
     for (int k_block = 0; k_block < tile.k_blocks; ++k_block, ring.next()) {
       if (C::DECODERS > 1 && k_block != turn) continue;
       const uint32 full = L::full(smem, ring.stage), a = smem + ring.stage * L::STAGE_BYTES, b = a + L::ALL_A_BYTES;

@@ -62,11 +62,16 @@ VG_DEVICE uint32 own_words() {
   return threadIdx.x / 32 % 4 * ((COLUMNS ? 512 : 256) * GROUP);
 }
 
+/// Of rows that are not those of groups (GroupRows).
+struct NoGroupRows {
+  VG_DEVICE int shift(int) const { return 0; }
+};
+
 /// One quantised output, by blocks along N. Units come in pairs, which are one block of 32 or two of 16 in each row; of the first
 /// UNITS of a tile GROUP of them come at once, since they need not wait for each other's lanes, and of others four where there
-/// are as many. Of every PART columns of the product it has one.
+/// are as many. Of every PART columns of the product it has one. BY_GROUP: rows of each group begin an atom of their own.
 template <class Elements, class Stored, int BLOCK, bool INTERLEAVED, int PART, int UNITS, int GROUP, int HELD, bool COLUMNS_TOO,
-          bool THROUGH>
+          bool THROUGH, bool BY_GROUP = false>
 struct Quantiser {
   float held[HELD][8];  // the units of a group
   NarrowStore<Elements, THROUGH> out;
@@ -78,53 +83,62 @@ struct Quantiser {
     if (INTERLEAVED) pad_scales<CONSUMERS>(scales, p.batches, p.m, p.n / PART / BLOCK, t.consumer);
   }
 
-  VG_DEVICE void unit(const float (&v)[8], const Aux& data, const Aux& scales, const Parameters& p, const Position& at) {
+  template <int CONSUMERS, class Rows>
+  VG_DEVICE static void pad_groups(const Aux& scales, const Parameters& p, const TilePiece& t, const Rows& rows) {
+    pad_scales_of_groups<CONSUMERS>(scales, p.groups, p.n / PART / BLOCK, t.consumer, rows);
+  }
+
+  template <class Rows = NoGroupRows>
+  VG_DEVICE void unit(const float (&v)[8], const Aux& data, const Aux& scales, const Parameters& p, const Position& at,
+                      const Rows& rows = {}) {
     if (at.unit == 0 && !ANEW) {
       out.begin(data, at, at.col - 2 * (static_cast<int>(threadIdx.x) % 4), p.n / PART);
-      begin_scales(scales, p, at);
+      begin_scales(scales, p, at, rows);
     }
 #pragma unroll
     for (int i = 0; i < 8; ++i) held[at.unit % HELD][i] = v[i];
   }
   /// After the unit `at`, where a group may end.
+  template <class Rows = NoGroupRows>
   VG_DEVICE void end_units(const Aux& data, const Aux& scales, const Parameters& p, const TilePiece& t, const Position& at,
-                           uint32 words) {
-    end_of_group<UNITS, GROUP>(at.unit, [&](auto count) { several<count>(data, scales, p, t, at, words); });
+                           uint32 words, const Rows& rows = {}) {
+    end_of_group<UNITS, GROUP>(at.unit, [&](auto count) { several<count>(data, scales, p, t, at, words, rows); });
   }
 
  private:
   /// Where registers are few, places are found anew for each group of a row and not kept for the next.
   static constexpr bool ANEW = PART > 1 && GROUP == 2;
 
-  VG_DEVICE void begin_scales(const Aux& scales, const Parameters& p, const Position& at) {
+  template <class Rows>
+  VG_DEVICE void begin_scales(const Aux& scales, const Parameters& p, const Position& at, const Rows& rows) {
     // Lanes with an even number find scales of the upper row, the others of the lower one.
     int row = at.row + at.down * static_cast<int>(threadIdx.x % 2);
     asm volatile("" : "+r"(row));
-    scale =
-        static_cast<char*>(const_cast<void*>(scales.address)) +
-        place_of_scales<INTERLEAVED>(scales, row, 0, at.batch, p.m, static_cast<int>(static_cast<uint32>(p.n) / (PART * BLOCK)));
+    scale = static_cast<char*>(const_cast<void*>(scales.address)) +
+            place_of_scales<INTERLEAVED>(scales, BY_GROUP ? row + rows.shift(at.batch) : row, 0, BY_GROUP ? 0 : at.batch, p.m,
+                                         static_cast<int>(static_cast<uint32>(p.n) / (PART * BLOCK)));
   }
   /// COUNT units, of which the last is `at`. A lane finds COUNT * 8 / BLOCK scales.
-  template <int COUNT>
+  template <int COUNT, class Rows>
   VG_DEVICE void several(const Aux& data, const Aux& scales, const Parameters& p, const TilePiece& t, const Position& at,
-                         uint32 words) {
+                         uint32 words, const Rows& rows) {
     constexpr int BLOCKS = COUNT * 16 / BLOCK, EACH = BLOCKS == 1 ? 1 : BLOCKS / 2;  // of a row, of a lane
     const int quad = static_cast<int>(threadIdx.x % 4), col = at.col - 2 * quad, first_held = (at.unit - COUNT + 1) % HELD;
     const auto value = [&](int u, int i) { return held[first_held + u][i]; };
     float own[BLOCKS];  // of the row of this lane
 #pragma unroll
     for (int b = 0; b < BLOCKS; ++b) {
-      float rows[2];
+      float row[2];
 #pragma unroll
       for (int down = 0; down < 2; ++down) {
         const int i = 2 * down, u = b * BLOCK / 16;
-        rows[down] =
+        row[down] =
             larger(larger(fabsf(value(u, i)), fabsf(value(u, i + 1))), larger(fabsf(value(u, i + 4)), fabsf(value(u, i + 5))));
         if (BLOCK == 32)
-          rows[down] = larger(rows[down], larger(larger(fabsf(value(u + 1, i)), fabsf(value(u + 1, i + 1))),
-                                                 larger(fabsf(value(u + 1, i + 4)), fabsf(value(u + 1, i + 5)))));
+          row[down] = larger(row[down], larger(larger(fabsf(value(u + 1, i)), fabsf(value(u + 1, i + 1))),
+                                               larger(fabsf(value(u + 1, i + 4)), fabsf(value(u + 1, i + 5)))));
       }
-      own[b] = larger_of_halves(rows[0], rows[1], 1);
+      own[b] = larger_of_halves(row[0], row[1], 1);
     }
     // Lanes 0 and 1 have the first half of the blocks.
     uint32 stored[EACH];
@@ -141,7 +155,7 @@ struct Quantiser {
       factor[e] = Stored::factor(stored[e]);
       most = larger(most, e < left ? largest : 0.0f);
     }
-    if (ANEW) begin_scales(scales, p, at);
+    if (ANEW) begin_scales(scales, p, at, rows);
     store_scales<INTERLEAVED, EACH, !THROUGH>(scale, scales.col_stride, stored, static_cast<uint32>(first), left);
     uint32 packed[COUNT][2];
 #pragma unroll

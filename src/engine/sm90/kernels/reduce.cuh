@@ -219,6 +219,9 @@ struct GroupRows {
       : table(t.scratch - t.consumer * L::SCRATCH_BYTES + (L::BEGIN_TABLE - L::SCRATCH)) {}
   VG_DEVICE int first(int g) const { return __float_as_int(load_float(table + 4 * g)); }
   VG_DEVICE int tiles(int g) const { return __float_as_int(load_float(table + 4 * (C::GROUPS + 1 + g))); }
+  VG_DEVICE int shift(int g) const {
+    return __float_as_int(load_float(table + 4 * (2 * (C::GROUPS + 1) + L::THREADS / 32 + (C::CLAIMS ? 6 : 0) + g)));
+  }
 };
 
 /// The pieces whose partial results become one: their number, the rank of a piece among them, how many there are, and which

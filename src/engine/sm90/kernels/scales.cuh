@@ -26,6 +26,12 @@ VG_DEVICE const char* scales_of_row(const Aux& scales, int row, int batch, int r
   return static_cast<const char*>(scales.address) + place_of_scales<INTERLEAVED>(scales, row, 0, batch, rows, blocks);
 }
 
+/// The same in atoms of each group of rows, `shift` rows further.
+VG_DEVICE const char* scales_of_row_in_group(const Aux& scales, int row, int shift, int rows, int blocks) {
+  if (static_cast<uint32>(row) >= static_cast<uint32>(rows)) return nullptr;
+  return static_cast<const char*>(scales.address) + place_of_scales<true>(scales, row + shift, 0, 0, 0, blocks);
+}
+
 /// The bytes of four blocks of the row at `from`, from block `first` on, a multiple of 4; 1.0 where there is no such row or
 /// block, since the data there are zeros. Padding is not looked at.
 template <bool INTERLEAVED>
