@@ -289,34 +289,76 @@ TEST(GroupedCases, A28_AddressesOfEmptyExpertsMayBeAnything) {
     }
 }
 
+// Its rows are as those of nobody: not written, not even by a reduction of each row, or zeros.
+TEST(GroupedCases, AGroupWithoutWeightsOwnsNoRow) {
+  constexpr std::int64_t kRows = 12, kK = 9, kN = 17;
+  const Floats x = smalls(kRows * kK, 1), w = smalls(3 * kK * kN, 2);
+  std::vector<std::int32_t> o = {2, 5, 9}, index = {-1, 3, 1, 0, -1, 5, 4, 7, 11, 2, 6, 10};
+  for (const bool zero_fill : {false, true})
+    for (const bool gathers : {false, true})
+      for (const std::size_t off : {std::size_t{0}, std::size_t{1}, std::size_t{2}}) {  // null, or not that of an element
+        Graph g({.io_data_type = DataType::fp32});
+        const Tensor tx = declare(g, {1, kRows, kK});
+        Tensor tw = declare(g, {3, kK, kN});
+        tw.set_by_pointers(true);
+        const Tensor to = declare(g, {3}, DataType::int32), ti = gathers ? declare(g, {1, kRows, 1}, DataType::int32) : Tensor();
+        Tensor y =
+            g.moe_grouped_matmul(tx, tw, to, {.mode = gathers ? MoeMode::gather : MoeMode::none, .zero_fill = zero_fill}, ti);
+        y.set_output(true);
+        g.reduction(y, ReductionMode::max).set_dim({1, kRows, 1}).set_output(true);
+        const auto* const first = reinterpret_cast<const char*>(w.data());
+        std::vector<const char*> table = {first, off == 0 ? nullptr : first + kK * kN * 4 + off, first + 2 * kK * kN * 4};
+        Floats vy(kRows * kN, kPoison), most(kRows, kPoison);
+        std::vector<void*> addresses = {const_cast<float*>(x.data()), table.data(), o.data()};
+        if (gathers) addresses.push_back(index.data());
+        addresses.insert(addresses.end(), {vy.data(), most.data()});
+        const CompiledPlan plan = g.compile();
+        ASSERT_TRUE(plan.execute(addresses).ok());
+        for (std::int64_t r = 0; r < kRows; ++r) {
+          const auto at = static_cast<std::size_t>(r);
+          const std::int64_t e = r < 2 ? -1 : r < 5 ? 0 : r < 9 ? 1 : 2, from = gathers ? index[at] : r;
+          const bool is_owned = e != -1 && e != 1 && from >= 0;
+          float largest = -std::numeric_limits<float>::infinity();
+          for (std::int64_t n = 0; n < kN; ++n) {
+            const float want = is_owned ? static_cast<float>(element(x, w, from, e, kK, kN, n)) : zero_fill ? 0.0F : kPoison;
+            ASSERT_EQ(vy[static_cast<std::size_t>(r * kN + n)], want) << r;
+            if (is_owned) largest = std::max(largest, want);
+          }
+          ASSERT_EQ(most[at], is_owned || zero_fill ? largest : kPoison) << r;
+        }
+        EXPECT_THROW(plan.check(), Error);
+      }
+}
+
 TEST(GroupedCases, WithoutExpertsNoRowIsComputedAndItIsTold) {
   constexpr std::int64_t kRows = 5, kK = 9, kN = 17;
-  for (const bool by_address : {false, true}) {
-    Graph g({.io_data_type = DataType::fp32});
-    const Tensor tx = declare(g, {1, kRows, kK});
-    Tensor tw = declare(g, {3, kK, kN});
-    tw.set_by_pointers(by_address);
-    const Tensor to = declare(g, {2}, DataType::int32);
-    g.moe_grouped_matmul(tx, tw, to).set_output(true);
-    const CompiledPlan plan = g.compile();
-    const Floats x = smalls(kRows * kK, 1);
-    Floats y(static_cast<std::size_t>(kRows * kN), kPoison);
-    for (const std::int32_t first : {2, 5}) {
-      const std::vector<std::int32_t> o = {first, 5};
-      const std::vector<TensorView> views = {
-          TensorView::dense(const_cast<float*>(x.data()), DataType::fp32, {1, kRows, kK}),
-          by_address ? TensorView::dense(nullptr, DataType::int64, {0}) : TensorView::dense(nullptr, DataType::fp32, {0, kK, kN}),
-          TensorView::dense(const_cast<std::int32_t*>(o.data()), DataType::int32, {2}),
-          TensorView::dense(y.data(), DataType::fp32, {1, kRows, kN})};
-      const Status status = plan.execute(views);
-      ASSERT_TRUE(status.ok()) << plan.explain(status, views).what();
-      EXPECT_EQ(y, Floats(y.size(), kPoison));
-      if (first < kRows)
-        EXPECT_THROW(plan.check(), Error);
-      else
-        EXPECT_NO_THROW(plan.check());
+  for (const bool zero_fill : {false, true})
+    for (const bool by_address : {false, true}) {
+      Graph g({.io_data_type = DataType::fp32});
+      const Tensor tx = declare(g, {1, kRows, kK});
+      Tensor tw = declare(g, {3, kK, kN});
+      tw.set_by_pointers(by_address);
+      const Tensor to = declare(g, {2}, DataType::int32);
+      g.moe_grouped_matmul(tx, tw, to, {.zero_fill = zero_fill}).set_output(true);
+      const CompiledPlan plan = g.compile();
+      const Floats x = smalls(kRows * kK, 1);
+      Floats y(static_cast<std::size_t>(kRows * kN), kPoison);
+      for (const std::int32_t first : {2, 5}) {
+        const std::vector<std::int32_t> o = {first, 5};
+        const std::vector<TensorView> views = {TensorView::dense(const_cast<float*>(x.data()), DataType::fp32, {1, kRows, kK}),
+                                               by_address ? TensorView::dense(nullptr, DataType::int64, {0})
+                                                          : TensorView::dense(nullptr, DataType::fp32, {0, kK, kN}),
+                                               TensorView::dense(const_cast<std::int32_t*>(o.data()), DataType::int32, {2}),
+                                               TensorView::dense(y.data(), DataType::fp32, {1, kRows, kN})};
+        const Status status = plan.execute(views);
+        ASSERT_TRUE(status.ok()) << plan.explain(status, views).what();
+        EXPECT_EQ(y, Floats(y.size(), zero_fill ? 0.0F : kPoison));
+        if (first < kRows)
+          EXPECT_THROW(plan.check(), Error);
+        else
+          EXPECT_NO_THROW(plan.check());
+      }
     }
-  }
 }
 
 TEST(GroupedCases, A62_AnyNumberOfGroups) {

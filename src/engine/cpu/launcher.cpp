@@ -138,11 +138,17 @@ class CpuLauncher final : public recipe::Launcher {
     return w;
   }
 
-  /// f(first, count) for all rows that a group owns, in runs.
+  /// f(first, count) for all rows that a group owns and has weights for, in runs.
   template <class F>
-  void each_owned_run(const Groups& g, F&& f) const noexcept {
-    if (!g.chain_row) return f(g.first(), g.all_rows());
-    for (std::int64_t p = g.first(); p < g.last(); ++p) f(g.chain_row[p], 1);
+  void each_owned_run(const Space& s, F&& f) const noexcept {
+    const Groups& g = s.groups;
+    const bool some_lack_weights = (g.faults & recipe::kFaultNullWeights) != 0 && s.tiles_n > 0;
+    if (!g.chain_row && !some_lack_weights) return f(g.first(), g.all_rows());
+    for (std::int64_t group = 0; group < g.count; ++group) {
+      if (some_lack_weights && !g.has_weights(group)) continue;
+      if (!g.chain_row) f(g.begin[group], g.rows(group));
+      for (std::int64_t p = g.begin[group]; g.chain_row && p < g.begin[group + 1]; ++p) f(g.chain_row[p], 1);
+    }
   }
   /// Rows of an output of fp32 or int32.
   static RoleView rows_of(RoleView v, std::int64_t first, std::int64_t count) noexcept {
@@ -157,13 +163,13 @@ class CpuLauncher final : public recipe::Launcher {
     for (const ReduceOp& r : program_.reductions) {
       const RoleView& v = b.role[r.role];
       if (only_owned && !r.reduces[1])
-        each_owned_run(s.groups, [&](std::int64_t first, std::int64_t count) { seed(r, rows_of(v, first, count)); });
+        each_owned_run(s, [&](std::int64_t first, std::int64_t count) { seed(r, rows_of(v, first, count)); });
       else
         seed(r, v);
     }
     for (const QuantiseOp& q : program_.quantised) clear_scales(q, b, s.groups);
     if (!groups_rows() || !chain_.grouping.zero_fill) return;
-    const bool all = s.groups.chain_row != nullptr || !chain_.tables.empty();
+    const bool all = s.groups.chain_row != nullptr || (s.groups.faults & recipe::kFaultNullWeights) != 0;
     const auto zero = [&](int role, std::int64_t block = 1) {  // block: of rows, of which a column of the role is one
       RoleView v = b.role[role];
       if (block > 1) std::swap(v.extent[1], v.extent[2]), std::swap(v.stride[1], v.stride[2]);
@@ -199,7 +205,7 @@ class CpuLauncher final : public recipe::Launcher {
     if (!groups_rows()) {
       finish(r, v, (r.reduces[0] ? double(s.l) : 1.0) * (r.reduces[1] ? double(s.m) : 1.0) * columns);
     } else if (!r.reduces[1]) {
-      each_owned_run(s.groups, [&](std::int64_t first, std::int64_t count) { finish(r, rows_of(v, first, count), columns); });
+      each_owned_run(s, [&](std::int64_t first, std::int64_t count) { finish(r, rows_of(v, first, count), columns); });
     } else if (r.reduces[0]) {
       finish(r, v, double(s.groups.all_rows()) * columns);
     } else {
