@@ -241,7 +241,8 @@ void Analyser::add_runs(const NodeData& n) {
   require_served(out);
   if (!after_[static_cast<std::size_t>(n.output)]) refuse("reads what no matmul computes");
   if (n.run != kRun) refuse("takes runs of " + std::to_string(n.run));
-  if (c_.grouping.axis != GroupedAxis::none) refuse("stands behind a grouped product");
+  if (c_.grouping.axis == GroupedAxis::k) refuse("stands behind a gradient of groups");
+  if (c_.grouping.combines()) refuse("stands behind a sum over the rows of each token");
   if (is_half(n.inputs[0])) refuse("takes runs of what is made of runs");
   if (c_.steps.size() == kMaxSteps) stop(Rule::chain_too_large, "the chain has more than 512 steps");
   Step step;

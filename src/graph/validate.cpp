@@ -208,6 +208,7 @@ void infer(NodeData& n, GraphData& g) {
     out.grouped_by = grouped_by(n, g);
   } else if (n.kind == NodeKind::take_runs) {
     dim = run_dim(n, g);
+    out.grouped_by = grouped_by(n, g);
   } else if (n.kind == NodeKind::rope) {
     check_rope(n, g);
     dim = g.tensors[static_cast<std::size_t>(n.inputs[0])].dim;

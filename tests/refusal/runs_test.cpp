@@ -1,3 +1,4 @@
+#include <functional>
 #include <vector>
 
 #include "refusal/refusal.hpp"
@@ -79,6 +80,43 @@ REFUSES(chain_runs) {
   EXPECT_EQ(declined({.along_m = true}), "chain.runs node 'q' quantises what is made of runs along M");
   EXPECT_EQ(declined({}), "");
   EXPECT_EQ(declined({.bias = true, .sums_product = true}), "");
+}
+
+TEST(RefusesChainRuns, BehindGroups) {
+  const auto declined_behind = [](const std::function<Tensor(Graph&, Tensor)>& product, const Device& device = {}) {
+    Graph g({.io_data_type = DataType::bf16});
+    const Tensor o = g.tensor({.name = "o", .dim = {2}, .stride = {1}, .data_type = DataType::int32});
+    const Tensor x = product(g, o);
+    const Tensor up = g.take_runs(x, 32, false, {.name = "up"});
+    g.mul(up, g.take_runs(x, 32, true)).set_output(true);
+    const PlanList plans = g.plans({.device = device});
+    const std::string engine = device.type == DeviceType::cpu ? "cpu" : "sm90";
+    for (const DeclineRecord& d : plans.declines())
+      if (d.engine == engine || d.rule.starts_with("chain.")) return d.rule + " " + d.text;
+    return std::string();
+  };
+  const auto tensor = [](Graph& g, const char* name, std::vector<std::int64_t> dim, DataType t = DataType::bf16) {
+    return g.tensor({.name = name, .dim = dim, .stride = {dim[1] * dim[2], dim[2], 1}, .data_type = t});
+  };
+  const auto forward = [&](MoeMode mode) {
+    return [&, mode](Graph& g, Tensor o) {
+      const auto list = [&](const char* name) { return tensor(g, name, {1, 16, 1}, DataType::int32); };
+      const bool combines = mode == MoeMode::combine, has_slots = combines || mode == MoeMode::scatter;
+      return g.moe_grouped_matmul(tensor(g, "x", {1, 16, 8}), tensor(g, "w", {2, 8, 64}), o,
+                                  {.mode = mode, .top_k = has_slots ? 2 : 1}, mode == MoeMode::none ? Tensor() : list("index"),
+                                  has_slots ? list("slot") : Tensor(), combines ? tensor(g, "scores", {1, 8, 2}) : Tensor());
+    };
+  };
+  const auto gradient = [&](Graph& g, Tensor o) {
+    return g.moe_grouped_matmul_bwd(tensor(g, "x", {1, 16, 8}), tensor(g, "dy", {1, 16, 64}), o);
+  };
+  EXPECT_EQ(declined_behind(gradient), "chain.runs node 'up' stands behind a gradient of groups");
+  EXPECT_EQ(declined_behind(forward(MoeMode::combine)), "chain.runs node 'up' stands behind a sum over the rows of each token");
+  for (const MoeMode mode : {MoeMode::none, MoeMode::gather, MoeMode::scatter}) {
+    EXPECT_EQ(declined_behind(forward(mode)), "");
+    EXPECT_FALSE(declined_behind(forward(mode), {DeviceType::cuda, 0}).starts_with("sm90.runs"));
+    EXPECT_FALSE(declined_behind(forward(mode), {DeviceType::cuda, 0}).starts_with("sm90.grouped"));
+  }
 }
 
 REFUSES(sm90_runs) {

@@ -69,6 +69,8 @@ class Call {
     std::vector<double> second =
         k_.pairs ? matrix("v", {d_.experts, d_.k, d_.n}, d_.experts * d_.n, true) : std::vector<double>();
     multiply(x, w, second);
+    columns_ = d_.n;
+    if (k_.runs) take_runs();
     finish();
     return std::move(all_);
   }
@@ -82,7 +84,7 @@ class Call {
   void draw_groups() {
     d_.groups = r_.chance(10) ? r_.between(20, 60) : r_.between(1, 9);
     d_.experts = r_.chance(60) ? d_.groups : r_.between(1, d_.groups);
-    d_.n = 32 * r_.between(1, 5);
+    d_.n = k_.runs ? 64 * r_.between(1, 3) : 32 * r_.between(1, 5);
     d_.k = k_.is_fp4 ? 32 * r_.between(1, 7) : 16 * r_.between(1, 14);
     // Of blocks along M groups begin between them, and between atoms of their scales.
     const std::int64_t block = k_.along_m ? t_.made_block : 1, unit = k_.along_m && !k_.is_plain ? 4 * block : block;
@@ -196,6 +198,28 @@ class Call {
     });
   }
 
+  /// Also stores what they are taken of, and the largest magnitude of each group.
+  void take_runs() {
+    store("all");
+    columns_ = d_.n / 2;
+    std::vector<double> both;
+    std::swap(both, sums_);
+    for (std::int64_t i = 0; i < d_.rows * columns_; ++i) {
+      const std::int64_t column = i % columns_, first = i / columns_ * d_.n + column / 32 * 64 + column % 32;
+      sums_.push_back(both[static_cast<std::size_t>(first)] * std::max(0.0, both[static_cast<std::size_t>(first + 32)]));
+    }
+    std::vector<double> most(static_cast<std::size_t>(d_.groups), 0.0);
+    each_row([&](std::int64_t g, std::int64_t r) {
+      for (std::int64_t n = 0; n < columns_ && to_[static_cast<std::size_t>(r)] >= 0; ++n)
+        most[static_cast<std::size_t>(g)] =
+            std::max(most[static_cast<std::size_t>(g)], std::fabs(sums_[static_cast<std::size_t>(r * columns_ + n)]));
+    });
+    add("amax", DataType::fp32, {d_.groups, 1, 1}, untouched(d_.groups * 4));
+    all_.back().want = all_.back().bytes;
+    for (std::int64_t g = 0; g < d_.groups; ++g)
+      oracle::put_at(oracle::Format::fp32, all_.back().want.data(), g, most[static_cast<std::size_t>(g)]);
+  }
+
   /// Rows that have no token, in an output of so many bits an element.
   void fill(Bytes& of, std::int64_t bits) const {
     if (!k_.zero_fill) return;
@@ -204,25 +228,29 @@ class Call {
         [&](std::int64_t, std::int64_t r) { has_token[static_cast<std::size_t>(r)] = from_[static_cast<std::size_t>(r)] >= 0; });
     for (std::int64_t r = 0; r < d_.rows; ++r)
       if (!has_token[static_cast<std::size_t>(r)])
-        std::fill_n(of.begin() + r * d_.n * bits / 8, d_.n * bits / 8, std::uint8_t{0});
+        std::fill_n(of.begin() + r * columns_ * bits / 8, columns_ * bits / 8, std::uint8_t{0});
   }
 
-  void finish() {
-    const auto untouched = [](std::int64_t bytes) { return Bytes(static_cast<std::size_t>(bytes), kUntouched); };
-    add("y", DataType::fp32, {1, d_.rows, d_.n}, untouched(d_.rows * d_.n * 4));
+  static Bytes untouched(std::int64_t bytes) { return Bytes(static_cast<std::size_t>(bytes), kUntouched); }
+  void store(const char* name) {
+    add(name, DataType::fp32, {1, d_.rows, columns_}, untouched(d_.rows * columns_ * 4));
     AtomsOperand& y = all_.back();
     y.want = y.bytes;
     fill(y.want, 32);
     each_row([&](std::int64_t, std::int64_t r) {
       if (to_[static_cast<std::size_t>(r)] < 0) return;
-      for (std::int64_t n = 0; n < d_.n; ++n)
-        oracle::put_at(oracle::Format::fp32, y.want.data(), to_[static_cast<std::size_t>(r)] * d_.n + n,
-                       sums_[static_cast<std::size_t>(r * d_.n + n)]);
+      for (std::int64_t n = 0; n < columns_; ++n)
+        oracle::put_at(oracle::Format::fp32, y.want.data(), to_[static_cast<std::size_t>(r)] * columns_ + n,
+                       sums_[static_cast<std::size_t>(r * columns_ + n)]);
     });
+  }
+
+  void finish() {
+    store("y");
     if (!k_.quantises) return;
     if (k_.along_m) return finish_columns();
-    const std::int64_t blocks = d_.n / t_.made_block, bits = k_.to_fp4 ? 4 : 8;
-    add("q", t_.made, {1, d_.rows, d_.n}, untouched(d_.rows * d_.n * bits / 8));
+    const std::int64_t blocks = columns_ / t_.made_block, bits = k_.to_fp4 ? 4 : 8;
+    add("q", t_.made, {1, d_.rows, columns_}, untouched(d_.rows * columns_ * bits / 8));
     const std::int64_t down = most_atoms(d_.rows, d_.groups), spare = r_.pick({0, 0, 512});
     const std::int64_t bytes = down * up(blocks, 4) * 512 + spare;
     add("q_scale", t_.made_scale, {bytes}, untouched(bytes));
@@ -234,7 +262,7 @@ class Call {
     each_row([&](std::int64_t g, std::int64_t r) {
       if (from_[static_cast<std::size_t>(r)] < 0) return;
       for (std::int64_t b = 0; b < blocks; ++b) {
-        const double* const v = &sums_[static_cast<std::size_t>(r * d_.n + b * t_.made_block)];
+        const double* const v = &sums_[static_cast<std::size_t>(r * columns_ + b * t_.made_block)];
         double most = 0;
         for (std::int64_t i = 0; i < t_.made_block; ++i) most = std::max(most, std::fabs(v[i]));
         const double wanted = oracle::fl32(most / (k_.to_fp4 ? 6 : 448));
@@ -242,7 +270,7 @@ class Call {
         s.want[static_cast<std::size_t>(at)] = static_cast<std::uint8_t>(oracle::encode(format(t_.made_scale), wanted));
         const double held = oracle::round_to(format(t_.made_scale), wanted), factor = held == 0 ? 0 : oracle::fl32(1 / held);
         for (std::int64_t i = 0; i < t_.made_block; ++i)
-          oracle::put_at(format(t_.made), q.want.data(), r * d_.n + b * t_.made_block + i, oracle::fl32(v[i] * factor));
+          oracle::put_at(format(t_.made), q.want.data(), r * columns_ + b * t_.made_block + i, oracle::fl32(v[i] * factor));
       }
     });
   }
@@ -250,9 +278,9 @@ class Call {
   /// Blocks along M. Scales of a group begin a quarter of its blocks down, times the atoms of all columns.
   void finish_columns() {
     const std::int64_t block = t_.made_block, all = d_.rows / block, bits = k_.to_fp4 ? 4 : 8;
-    const std::int64_t bytes = k_.is_plain ? all * d_.n : up(d_.n, 128) * up(all, 4) * 512;
-    add("q", t_.made, {1, d_.rows, d_.n}, Bytes(static_cast<std::size_t>(d_.rows * d_.n * bits / 8), kUntouched));
-    add("q_scale", t_.made_scale, k_.is_plain ? Dims{1, all, d_.n} : Dims{bytes},
+    const std::int64_t bytes = k_.is_plain ? all * columns_ : up(columns_, 128) * up(all, 4) * 512;
+    add("q", t_.made, {1, d_.rows, columns_}, Bytes(static_cast<std::size_t>(d_.rows * columns_ * bits / 8), kUntouched));
+    add("q_scale", t_.made_scale, k_.is_plain ? Dims{1, all, columns_} : Dims{bytes},
         Bytes(static_cast<std::size_t>(bytes), kUntouched));
     AtomsOperand &q = all_[all_.size() - 2], &s = all_.back();
     q.want = q.bytes;
@@ -260,19 +288,20 @@ class Call {
     s.want = s.bytes;
     if (k_.zero_fill && k_.is_plain)
       for (std::int64_t r = 0; r < d_.rows; ++r)
-        if (r < d_.bound.front() || r >= d_.bound.back()) std::fill_n(s.want.begin() + r / block * d_.n, d_.n, std::uint8_t{0});
+        if (r < d_.bound.front() || r >= d_.bound.back())
+          std::fill_n(s.want.begin() + r / block * columns_, columns_, std::uint8_t{0});
     for (std::int64_t g = 0; g < d_.groups; ++g) {
       const std::int64_t first = d_.bound[static_cast<std::size_t>(g)];
       const std::int64_t own = (d_.bound[static_cast<std::size_t>(g) + 1] - first) / block;
-      const std::int64_t base = first / (4 * block) * up(d_.n, 128) * 512;
-      if (!k_.is_plain) std::fill_n(s.want.begin() + base, up(own, 4) * up(d_.n, 128) * 512, std::uint8_t{0});
+      const std::int64_t base = first / (4 * block) * up(columns_, 128) * 512;
+      if (!k_.is_plain) std::fill_n(s.want.begin() + base, up(own, 4) * up(columns_, 128) * 512, std::uint8_t{0});
       for (std::int64_t b = 0; b < own; ++b)
-        for (std::int64_t n = 0; n < d_.n; ++n) {
-          const auto at = [&](std::int64_t i) { return (first + b * block + i) * d_.n + n; };
+        for (std::int64_t n = 0; n < columns_; ++n) {
+          const auto at = [&](std::int64_t i) { return (first + b * block + i) * columns_ + n; };
           double most = 0;
           for (std::int64_t i = 0; i < block; ++i) most = std::max(most, std::fabs(sums_[static_cast<std::size_t>(at(i))]));
           const double wanted = oracle::fl32(most / (k_.to_fp4 ? 6 : 448));
-          const std::int64_t to = k_.is_plain ? (first / block + b) * d_.n + n : base + place(0, n, b, own);
+          const std::int64_t to = k_.is_plain ? (first / block + b) * columns_ + n : base + place(0, n, b, own);
           s.want[static_cast<std::size_t>(to)] = static_cast<std::uint8_t>(oracle::encode(format(t_.made_scale), wanted));
           const double held = oracle::round_to(format(t_.made_scale), wanted), factor = held == 0 ? 0 : oracle::fl32(1 / held);
           for (std::int64_t i = 0; i < block; ++i)
@@ -285,6 +314,7 @@ class Call {
   const Types t_;
   Random& r_;
   Drawn d_;
+  std::int64_t columns_ = 0;  ///< of what the product ends in
   std::vector<std::int64_t> from_, to_;
   std::vector<double> sums_;
   std::vector<AtomsOperand> all_;
@@ -318,6 +348,19 @@ std::vector<AtomsKind> atoms_kinds() {
        .are_ends = true},
       {.name = "ColumnsPlain", .has_token_scales = false, .quantises = true, .along_m = true, .is_plain = true},
       {.name = "ColumnsPlainZeroFill", .quantises = true, .along_m = true, .is_plain = true, .are_ends = true, .zero_fill = true},
+      {.name = "Runs", .has_token_scales = false, .runs = true, .has_wide_offsets = true},
+      {.name = "RunsZeroFill", .has_token_scales = false, .runs = true, .are_ends = true, .zero_fill = true},
+      {.name = "RunsGathered", .has_token_scales = false, .runs = true, .mode = MoeMode::gather},
+      {.name = "RunsGatheredZeroFill", .has_token_scales = false, .runs = true, .mode = MoeMode::gather, .zero_fill = true},
+      {.name = "RunsScattered", .has_token_scales = false, .runs = true, .mode = MoeMode::scatter},
+      {.name = "RunsOfMxfp8ToMxfp8", .quantises = true, .runs = true},
+      {.name = "RunsOfNvfp4ToMxfp8ZeroFill",
+       .is_fp4 = true,
+       .quantises = true,
+       .runs = true,
+       .are_ends = true,
+       .zero_fill = true},
+      {.name = "RunsToNvfp4", .has_token_scales = false, .quantises = true, .to_fp4 = true, .runs = true},
       {.name = "PairsToMxfp8", .has_token_scales = false, .quantises = true, .pairs = true},
       {.name = "GatheredToMxfp8", .has_token_scales = false, .quantises = true, .mode = MoeMode::gather},
       {.name = "GatheredToNvfp4", .has_token_scales = false, .quantises = true, .to_fp4 = true, .mode = MoeMode::gather},
@@ -346,7 +389,8 @@ Graph atoms_graph(const AtomsKind& kind) {
   const Tensor slot = kind.mode == MoeMode::scatter ? tensor("slot", {1, kRows, 1}, DataType::int32) : Tensor();
   const Tensor x = operand("x", {1, kind.mode == MoeMode::gather ? 150 : kRows, kK}, {}, false);
   const auto product = [&](const char* weights) {
-    const Tensor w = operand(weights, {kGroups, kK, kN}, {kK * kN, 1, kK}, true);
+    const std::int64_t n = kind.runs ? 128 : kN;
+    const Tensor w = operand(weights, {kGroups, kK, n}, {kK * n, 1, kK}, true);
     return g.moe_grouped_matmul(
         x, w, o,
         {.mode = kind.mode, .offsets = kind.are_ends ? MoeOffsets::end : MoeOffsets::first_token, .zero_fill = kind.zero_fill},
@@ -356,6 +400,11 @@ Graph atoms_graph(const AtomsKind& kind) {
   if (kind.pairs) {
     const Tensor second = product("v");
     y = g.pointwise(PointwiseMode::sub, {y, g.add(second, second)});
+  }
+  if (kind.runs) {
+    y.set_name("all").set_output(true);
+    y = g.mul(g.take_runs(y, 32, false), g.relu(g.take_runs(y, 32, true)));
+    g.reduction(y, ReductionMode::amax, {}, o).set_dim({kGroups, 1, 1}).set_name("amax").set_output(true);
   }
   if (kind.quantises) {
     const auto both = g.block_scale_quantize(y, t.made_block, kind.along_m ? std::optional<int>(1) : std::nullopt);

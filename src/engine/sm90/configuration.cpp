@@ -94,9 +94,9 @@ int line_bytes_of_a(const KernelConfig& c) noexcept {
 bool is_fp8_product(const KernelConfig& c) noexcept { return is_fp8(c.input); }
 int instruction_n(const KernelConfig& c) noexcept {
   // With scales two products are in hand, each of them beside those, and two at least make a tile.
-  const int held = (copies(c) || c.rotates || (c.quantisers > 0 && c.vectors > 0) ? 160
-                    : c.by_address                                                ? 184
-                                                                                  : 192) -
+  const int held = (copies(c) || c.rotates || (c.quantisers > 0 && (c.vectors > 0 || (c.group_atoms && c.run_bytes > 0))) ? 160
+                    : c.by_address                                                                                        ? 184
+                                                                                                                          : 192) -
                    results_of(c);
   const int most = c.scaled ? std::clamp(std::min(c.block_n, held) / 2, 8, 64) : c.promoted ? 192 : 256;
   int parts = 1;
@@ -122,7 +122,8 @@ int quantised_columns(const KernelConfig& c) noexcept {
   if (c.quantisers == 0) return 0;
   // As many as there are registers for.
   const bool runs = c.run_bytes > 0 && !c.rotates;
-  if (c.held ? runs : c.producers > 1 || (c.schedule == Schedule::pingpong && c.reductions > 0)) return 32;
+  const bool has_tables = c.scaled && c.group_atoms && (c.block_n > 128 || runs);
+  if (c.held ? runs : has_tables || c.producers > 1 || (c.schedule == Schedule::pingpong && c.reductions > 0)) return 32;
   return runs || c.scaled || copies(c) || (c.has_d && c.column_quantisers > 0) ? 64 : 128;
 }
 int units_at_once(const KernelConfig& c) noexcept {

@@ -306,7 +306,7 @@ std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) 
       // Three warpgroups that decode leave one consumer 128 registers.
       if (runs && k.producers > 2 && results_of(k) > 32 && !c.reductions.empty() && !c.quantised.empty()) continue;
       // Nor do two where consumers take turns, and products that are stored in fp32 take more where A is in registers.
-      if (runs && s.pingpong && k.producers > 1 && !c.reductions.empty() && !c.quantised.empty()) continue;
+      if (runs && s.pingpong && k.producers > 1 && (!c.reductions.empty() || k.groups > 0) && !c.quantised.empty()) continue;
       if (s.pingpong && k.producers > 1 && k.quantisers > 0 && k.has_d && bytes_of(k.output) == 1) continue;
       if (runs && k.held && !c.reductions.empty() && k.run_bytes > 12'288) continue;
       if (!runs && !k.rotates && results_of(k) > 128 && (stores_much || reduces_much || !c.quantised.empty() || by_threads))

@@ -188,8 +188,9 @@ class Generator {
       loop(fmt::format("{}[i] = static_cast<float>(v{}[i]);", value, q.value));
     }
     state_ += fmt::format("  {} quantiser{};\n", type, quantised_);
-    pass_row_ += fmt::format("    zero_row<{}>(a.aux[{}], row, p.n);\n", bits_of(type_of(q.role)), slot);
-    if (is_scaled && !by_group) pass_row_ += fmt::format("    zero_row<8>(a.aux[{}], row, p.n / {});\n", scales, q.block);
+    const int part = in_runs_ ? 2 : 1;
+    pass_row_ += fmt::format("    zero_row<{}>(a.aux[{}], row, p.n / {});\n", bits_of(type_of(q.role)), slot, part);
+    if (is_scaled && !by_group) pass_row_ += fmt::format("    zero_row<8>(a.aux[{}], row, p.n / {});\n", scales, part * q.block);
     const char* const rows = by_group ? ", GroupRows<Config>(piece)" : "";
     if (is_scaled)
       pads_ +=
@@ -215,12 +216,26 @@ class Generator {
     const std::string columns = s.run < 0 ? "p.n / 2" : "p.n";
     line(fmt::format("stage<{}, {}>({{at.place.chunk + {}, {}, at.place.col + {}}}, v{});", type, staged.along_m, run_bytes_,
                      width, runs == 2 ? s.run * chain::kRun : 0, s.value));
-    if (s.run <= 0) plan_.run_outputs.push_back(s.role);
+    const bool of_rows = c_.grouping.axis == chain::GroupedAxis::m;
+    if (s.run <= 0) {
+      plan_.run_outputs.push_back(s.role);
+      pass_row_ += fmt::format("    zero_row<{}>(a.aux[{}], row, {});\n", 8 * bytes_of(dtype), slot, columns);
+    }
     if (runs == 2 && s.run == 0) return;
     if (staged.role >= 0) {
       const auto is_known = [&](const StagedRole& x) { return x.role == s.role; };
       const auto known = std::find_if(plan_.maps.begin(), plan_.maps.end(), is_known) - plan_.maps.begin();
       if (known == std::ssize(plan_.maps)) plan_.maps.push_back(staged);
+      if (of_rows) {  // of what copies would leave a part of threads store all
+        store_runs_ += fmt::format(
+            "    if (whole && mapped_of<{0}>({6}) == ({6}))\n      copy_chunk<{0}, false>(map({1}, {2}), leads, slot + {3}, {2}, "
+            "batch, row, {5}, p.m, {6});\n"
+            "    else\n      store_by_threads<{0}, 16>(slot + {3}, {2}, target_of(a.aux[{4}]), batch, row, {5}, end, {6}, "
+            "places);\n",
+            type, known, width, run_bytes_, slot, column, columns);
+        run_bytes_ += 64 * width;
+        return;
+      }
       // Else one thread issues them, and what they leave is stored at once.
       store_runs_ += fmt::format(
           "    if constexpr (!Layout<Config>::SPREADS)\n      store_chunk<{0}, {1}>(map({2}, {3}), leads, slot + {4}, {3}, "
@@ -233,8 +248,9 @@ class Generator {
                                   staged.along_m, run_bytes_, width, slot, column, columns);
       has_rests_ += fmt::format("    has = has || mapped_of<{0}>({1}) != ({1});\n", type, staged.along_m ? "p.m" : columns);
     } else {
-      store_runs_ += fmt::format("    store_by_threads<{}, {}>(slot + {}, {}, target_of(a.aux[{}]), batch, row, {}, p.m, {});\n",
-                                 type, bytes_of(dtype), run_bytes_, width, slot, column, columns);
+      store_runs_ +=
+          fmt::format("    store_by_threads<{}, {}>(slot + {}, {}, target_of(a.aux[{}]), batch, row, {}, end, {}, places);\n",
+                      type, bytes_of(dtype), run_bytes_, width, slot, column, columns);
     }
     run_bytes_ += 64 * width;
   }
@@ -402,7 +418,8 @@ class Generator {
     if (in_runs_)
       copies += fmt::format(
           "  static constexpr int COPIES = {};  // of a slot\n  /// Warp turn + i * step issues the i-th.\n"
-          "  VG_DEVICE void store_runs(bool leads, int turn, int step, uint32 slot, int batch, int row, int pair) const {{\n"
+          "  VG_DEVICE void store_runs(bool leads, int turn, int step, uint32 slot, int batch, int row, int pair, int end, "
+          "bool whole, uint32 places) const {{\n"
           "    [[maybe_unused]] const int warp = static_cast<int>(threadIdx.x) / 32 % 4;\n{}  }}\n"
           "  VG_DEVICE bool has_rests() const {{\n    bool has = false;\n    if constexpr (Layout<Config>::SPREADS) {{\n{}    "
           "}}\n    "

@@ -103,7 +103,8 @@ StagedRole staged_run(const FusionChain& c, int role) {
   const DataType type = type_of(c, role);
   const recipe::RoleView v = declared_views(c)[static_cast<std::size_t>(role)];
   const OutputFit fit = fit_output(matrix_of(v, bytes_of(type)), v.extent[1], v.extent[2], v.extent[0], bytes_of(type));
-  return fit.path == Path::tma ? StagedRole{role, type, fit.along_m, true} : StagedRole{};
+  const bool is_split = c.grouping.axis == chain::GroupedAxis::m && fit.along_m;  // between groups, where no 16 bytes end
+  return fit.path == Path::tma && !is_split ? StagedRole{role, type, fit.along_m, true} : StagedRole{};
 }
 
 }  // namespace verglas::sm90

@@ -17,6 +17,29 @@ VG_DEVICE constexpr int chunk_start(int c) {
 VG_DEVICE float as_lane(float x) { return x; }
 VG_DEVICE float as_lane(int x) { return __int_as_float(x); }
 
+/// The rows of a piece: where each lies in what is stored, and who stores them.
+template <class C>
+struct PieceRows {
+  static constexpr bool MAPPED = C::GATHERS || C::SCATTERS, OF_ROWS = C::GROUPS > 0 && !C::DEPTH_GROUPS;
+
+  VG_DEVICE static int row(const TilePiece& t, int in_piece) { return MAPPED ? place_of(t, in_piece) : t.row + in_piece; }
+  /// To the second row of a thread, of which `row` is the first.
+  VG_DEVICE static int down(const TilePiece& t, int in_piece, int row) { return MAPPED ? place_of(t, in_piece + 8) - row : 8; }
+  VG_DEVICE static int end(const Parameters& p, const TilePiece& t) { return C::GROUPS > 0 ? t.end : p.m; }
+  VG_DEVICE static int d_batch(const TilePiece& t) { return C::GROUPS > 0 ? t.d_batch : t.batch; }
+  VG_DEVICE static uint32 places(const TilePiece& t, int block) { return MAPPED ? t.places + 256 * block : 0; }
+  /// What nobody reads or writes need not be drained.
+  VG_DEVICE static bool has_any(const TilePiece& t, int block) { return !OF_ROWS || C::REDUCTIONS > 0 || block < t.blocks; }
+  /// All 64 rows of a block are the group's, and lie where they would without places: the copy engine may store them.
+  VG_DEVICE static bool are_whole(const TilePiece& t, int block) {
+    if constexpr (MAPPED) {
+      const uint32 flags = t.places + 256 * Layout<C>::M_BLOCKS + 8 * block;
+      return C::GATHERS && load_float(flags) != 0.0f && load_float(flags + 4) != 0.0f;
+    }
+    return !OF_ROWS || t.row + 64 * block + 64 <= t.end;
+  }
+};
+
 /// Drains the accumulators of a tile: chain on units in registers, rounding, staging, store. D has a ring of STORE_BUFFERS
 /// chunks, and so has each further output, of FURTHER_BUFFERS. An operand of D's size and type (LOADS_TILE) arrives where D will
 /// lie, for as many chunks as there are buffers while the tile's products still run.
@@ -25,7 +48,8 @@ class Drain {
   using L = Layout<C>;
   using Output = typename C::Output;
   static constexpr int CHUNKS = L::CHUNKS * L::M_BLOCKS, RING = C::STORE_BUFFERS, FURTHER = C::FURTHER_OUTPUTS;
-  static constexpr bool MAPPED = C::GATHERS || C::SCATTERS, OF_ROWS = C::GROUPS > 0 && !C::DEPTH_GROUPS;
+  using Rows = PieceRows<C>;
+  static constexpr bool MAPPED = Rows::MAPPED, OF_ROWS = Rows::OF_ROWS;
   static constexpr bool WHOLE_TILE = FURTHER == 0 && RING >= CHUNKS;
   /// Of short tiles whose chunks take turns: what the copy engine does not store each warp stages and stores by itself, the 16
   /// rows that it has, and no others wait. Chunks are of one width there.
@@ -140,14 +164,10 @@ class Drain {
   static constexpr bool SPREADS =
       WHOLE_TILE && C::HAS_D && C::D_PIECE == 0 && (C::GROUPS == 0 || C::DEPTH_GROUPS) && !C::LOADS_TILE && L::SPREADS;
   VG_DEVICE static bool leads() { return SPREADS ? threadIdx.x % 32 == 0 : leader(); }
-  /// What nobody reads or writes need not be drained.
-  VG_DEVICE static bool has_rows(const TilePiece& piece, int block) {
-    return C::GROUPS == 0 || C::DEPTH_GROUPS || C::REDUCTIONS > 0 || C::LOADS_TILE || block < piece.blocks;
-  }
-  VG_DEVICE static uint32 places(const TilePiece& piece, int block) { return MAPPED ? piece.places + 256 * block : 0; }
-  VG_DEVICE static uint32 flags(const TilePiece& piece) { return piece.places + 256 * L::M_BLOCKS; }
-  VG_DEVICE int end_of(const TilePiece& piece) const { return C::GROUPS > 0 ? piece.end : p_.m; }
-  VG_DEVICE static int d_batch(const TilePiece& piece) { return C::GROUPS > 0 ? piece.d_batch : piece.batch; }
+  VG_DEVICE static bool has_rows(const TilePiece& piece, int block) { return C::LOADS_TILE || Rows::has_any(piece, block); }
+  VG_DEVICE static uint32 places(const TilePiece& piece, int block) { return Rows::places(piece, block); }
+  VG_DEVICE int end_of(const TilePiece& piece) const { return Rows::end(p_, piece); }
+  VG_DEVICE static int d_batch(const TilePiece& piece) { return Rows::d_batch(piece); }
   VG_DEVICE static int wrapped(int i) { return i < RING ? i : i - RING; }
   VG_DEVICE uint32 buffer(int i) const { return buffers_ + i * L::CHUNK_BYTES; }
 
@@ -208,14 +228,9 @@ class Drain {
     }
     __syncwarp();  // before these lines are written anew
   }
-  /// Does the copy engine store a row block? Not where rows behind the end of a group are another's, or some have places
-  /// elsewhere; nor what it would leave a part of, which threads store anyway here.
+  /// Does the copy engine store a row block? Not what it would leave a part of, which threads store anyway here.
   VG_DEVICE bool copies(const TilePiece& piece, int block) const {
-    if constexpr (!OF_ROWS) return true;
-    if (mapped_of<Output>(p_.n) != p_.n) return false;
-    if constexpr (MAPPED)
-      return C::GATHERS && load_float(flags(piece) + 8 * block) != 0.0f && load_float(flags(piece) + 8 * block + 4) != 0.0f;
-    return piece.row + 64 * block + 64 <= piece.end;
+    return !OF_ROWS || (mapped_of<Output>(p_.n) == p_.n && Rows::are_whole(piece, block));
   }
 
   /// Chunk number `chunk` of the piece into buffer b.
@@ -267,8 +282,7 @@ class Drain {
     const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
     const int first = chunk_start<L>(c) / Output::BYTES;
     const int in_piece = 64 * block + 16 * warp + lane / 4, col = piece.col + lane % 4 * 2;
-    const int row = MAPPED ? place_of(piece, in_piece) : piece.row + in_piece,
-              down = MAPPED ? place_of(piece, in_piece + 8) - row : 8;
+    const int row = Rows::row(piece, in_piece), down = Rows::down(piece, in_piece, row);
     // Groups of units end behind the loop: in it, the compiler would copy for each unit what only the last one has, and again for
     // each chunk, before it sees which that is.
 #pragma unroll
@@ -339,8 +353,7 @@ class Drain {
   VG_DEVICE void end_units(Epilogue& epilogue, const TilePiece& piece, int block, int last) {
     const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
     const int in_piece = 64 * block + 16 * warp + lane / 4;
-    const int row = MAPPED ? place_of(piece, in_piece) : piece.row + in_piece,
-              down = MAPPED ? place_of(piece, in_piece + 8) - row : 8;
+    const int row = Rows::row(piece, in_piece), down = Rows::down(piece, in_piece, row);
     epilogue.end_units({piece.batch, row, piece.col + lane % 4 * 2 + 16 * last, block, last, {}, {}, end_of(piece), down});
   }
   /// All chunks of a tile.

@@ -9,11 +9,14 @@ namespace vg {
 template <class C, class Epilogue>
 class RunDrain {
   using L = Layout<C>;
+  using Rows = PieceRows<C>;
   static constexpr int PAIRS = C::BLOCK_N / 64;  // of runs in a tile
   /// All slots of a tile are filled between two barriers; products with scales leave no registers for that.
   static constexpr bool WHOLE_TILE = !C::SCALED && C::RUN_SLOTS >= PAIRS * L::M_BLOCKS;
+  /// Each warp issues some of the copies, but where they may not be of whole row blocks.
+  static constexpr bool SPREADS = L::SPREADS && !Rows::OF_ROWS;
   /// With a slot or two less all but one are filled, and the last of them while those are stored, whose slots then come again.
-  static constexpr bool TWO_PARTS = !WHOLE_TILE && L::SPREADS && 2 * C::RUN_SLOTS > PAIRS* L::M_BLOCKS;
+  static constexpr bool TWO_PARTS = !WHOLE_TILE && SPREADS && 2 * C::RUN_SLOTS > PAIRS* L::M_BLOCKS;
 
  public:
   VG_DEVICE RunDrain(const Parameters& p, uint32 smem, int consumer)
@@ -35,15 +38,14 @@ class RunDrain {
         if constexpr (TWO_PARTS) {
           const int n = i * PAIRS + j;
           if (n == C::RUN_SLOTS) reuse<0>();
-          if (has_pair(piece, j))
-            fill(slot(i, j), acc[0][i], epilogue, piece.batch, piece.row + 64 * i, piece.col / 64 + j, i, j);
+          if (has_pair(piece, j)) fill(slot(i, j), acc[0][i], epilogue, piece, i, j);
           if (n == C::RUN_SLOTS - 2) publish_some(epilogue, piece, 0, n + 1);
           if (n == PAIRS * L::M_BLOCKS - 1) publish_some(epilogue, piece, C::RUN_SLOTS - 1, n + 1);
           continue;
         }
-        if (!has_pair(piece, j)) continue;
+        if (!has_pair(piece, j) || !Rows::has_any(piece, i)) continue;
         if constexpr (!WHOLE_TILE) reuse<C::RUN_SLOTS - 1>();
-        fill(slot(i, j), acc[0][i], epilogue, piece.batch, piece.row + 64 * i, piece.col / 64 + j, i, j);
+        fill(slot(i, j), acc[0][i], epilogue, piece, i, j);
         if constexpr (WHOLE_TILE) continue;
         publish();
         store(epilogue, piece, i, j);
@@ -63,7 +65,7 @@ class RunDrain {
  private:
   VG_DEVICE static bool leader() { return threadIdx.x % 128 == 0; }
   /// Where many slots are stored at once each warp issues some of the copies.
-  VG_DEVICE static bool leads() { return L::SPREADS && (WHOLE_TILE || TWO_PARTS) ? threadIdx.x % 32 == 0 : leader(); }
+  VG_DEVICE static bool leads() { return SPREADS && (WHOLE_TILE || TWO_PARTS) ? threadIdx.x % 32 == 0 : leader(); }
   VG_DEVICE static int row(const TilePiece& piece, int n) { return piece.row + 64 * (n / PAIRS); }
   VG_DEVICE static int pair(const TilePiece& piece, int n) { return piece.col / 64 + n % PAIRS; }
   /// Of pairs that quantisers take at once all where there is one.
@@ -78,15 +80,23 @@ class RunDrain {
     publish();
 #pragma unroll
     for (int n = first; n < end; ++n)
-      if (has_pair(piece, n % PAIRS))
-        epilogue.store_runs(leads(), Epilogue::COPIES * n, 1, slot(n / PAIRS, n % PAIRS), piece.batch, row(piece, n),
-                            pair(piece, n));
+      if (has_pair(piece, n % PAIRS) && Rows::has_any(piece, n / PAIRS))
+        store_runs(epilogue, piece, n, leads(), Epilogue::COPIES * n, 1);
     if (leads()) bulk_commit();
-    if (!epilogue.has_rests()) return;
+    if constexpr (!Rows::OF_ROWS) {
+      if (!epilogue.has_rests()) return;
 #pragma unroll 1
-    for (int n = first; n < end; ++n)
-      if (has_pair(piece, n % PAIRS))
-        epilogue.store_rests(slot(n / PAIRS, n % PAIRS), piece.batch, row(piece, n), pair(piece, n));
+      for (int n = first; n < end; ++n)
+        if (has_pair(piece, n % PAIRS)) store_rests(epilogue, piece, n);
+    }
+  }
+  VG_DEVICE void store_runs(const Epilogue& epilogue, const TilePiece& piece, int n, bool leads, int turn, int step) const {
+    const int i = n / PAIRS;
+    epilogue.store_runs(leads, turn, step, slot(i, n % PAIRS), Rows::d_batch(piece), row(piece, n), pair(piece, n),
+                        Rows::end(p_, piece), Rows::are_whole(piece, i), Rows::places(piece, i));
+  }
+  VG_DEVICE void store_rests(const Epilogue& epilogue, const TilePiece& piece, int n) const {
+    epilogue.store_rests(slot(n / PAIRS, n % PAIRS), piece.batch, row(piece, n), pair(piece, n));
   }
   /// All but the newest N stores have read their slots.
   template <int N>
@@ -100,15 +110,17 @@ class RunDrain {
   }
   VG_DEVICE void store(const Epilogue& epilogue, const TilePiece& piece, int i, int j) const {
     const int n = i * PAIRS + j;
-    epilogue.store_runs(leader(), 0, 0, slot(i, j), piece.batch, row(piece, n), pair(piece, n));
+    store_runs(epilogue, piece, n, leader(), 0, 0);
     if (leader()) bulk_commit();
-    if (epilogue.has_rests()) epilogue.store_rests(slot(i, j), piece.batch, row(piece, n), pair(piece, n));
+    if (!Rows::OF_ROWS && epilogue.has_rests()) store_rests(epilogue, piece, n);
   }
 
   template <class Accumulator>
-  VG_DEVICE void fill(uint32 slot, Accumulator (&acc)[C::BLOCK_N / 2], Epilogue& epilogue, int batch, int row, int pair,
-                      int block, int j) {
+  VG_DEVICE void fill(uint32 slot, Accumulator (&acc)[C::BLOCK_N / 2], Epilogue& epilogue, const TilePiece& piece, int block,
+                      int j) {
     const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
+    const int pair = piece.col / 64 + j, in_piece = 64 * block + 16 * warp + lane / 4;
+    const int row = Rows::row(piece, in_piece), down = Rows::down(piece, in_piece, row), end = Rows::end(p_, piece);
 #pragma unroll
     for (int u = 0; u < 2; ++u) {
       float x[2][8];
@@ -118,14 +130,13 @@ class RunDrain {
         asm volatile("" : "+f"(x[i / 8][i % 8]));  // nothing of a unit is computed ahead of it
       }
       const Place place{slot, 0, 16 * u};
-      const Position at{batch, row + 16 * warp + lane / 4, 32 * pair + 16 * u + lane % 4 * 2, block, 2 * j + u, place, place,
-                        p_.m};
+      const Position at{piece.batch, row, 32 * pair + 16 * u + lane % 4 * 2, block, 2 * j + u, place, place, end, down};
       epilogue.unit(x, at);
       // A pair that is there for quantisers alone has no columns.
       if (C::QUANTISED_COLUMNS <= 32 || 64 * pair < p_.n) epilogue.template absorb<1>(at);
     }
     if constexpr (C::QUANTISED_COLUMNS > 0)
-      epilogue.end_units({batch, row + 16 * warp + lane / 4, 32 * pair + 16 + lane % 4 * 2, block, 2 * j + 1, {}, {}, p_.m});
+      epilogue.end_units({piece.batch, row, 32 * pair + 16 + lane % 4 * 2, block, 2 * j + 1, {}, {}, end, down});
   }
 
   const Parameters& p_;
