@@ -200,6 +200,8 @@ struct FusionChain {
 std::int64_t declared_extent(const FusionChain& chain, Symbol symbol) noexcept;
 /// What Symbol::r stands for.
 std::int64_t fixed_extent(const FusionChain& chain) noexcept;
+/// Rows of groups: what every bound but the last row is a multiple of, whole blocks along M and whole atoms of their scales.
+std::int64_t unit_of_bounds(const FusionChain& chain) noexcept;
 /// "a", "b", "a_scale", "b_scale", "aux", "scalar", "output", "reduction", "output_scale", …
 std::string_view name_of(RoleKind kind) noexcept;
 /// Role with its operand's name, for messages: "aux 'bias'".

@@ -1,7 +1,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "chain/chain.hpp"
+#include "numeric/block_scale.hpp"
 
 namespace verglas::chain {
 namespace {
@@ -95,6 +98,14 @@ std::int64_t declared_extent(const FusionChain& c, Symbol symbol) noexcept {
   return 1;
 }
 
+std::int64_t unit_of_bounds(const FusionChain& c) noexcept {
+  std::int64_t unit = 1;
+  for (const Quantise& q : c.quantised)
+    if (q.along_m && c.grouping.has_group_rows())
+      unit = std::max<std::int64_t>(
+          unit, q.block * (c.roles[static_cast<std::size_t>(q.scale_role)].is_interleaved ? numeric::kScaleAtomColumns : 1));
+  return unit;
+}
 std::int64_t fixed_extent(const FusionChain& c) noexcept { return c.grouping.combines() ? c.grouping.top_k : c.rope.rotated; }
 
 std::string print(const FusionChain& c) {

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <memory>
 
 #include "support/gpu.hpp"
@@ -55,10 +56,56 @@ TEST_P(Sm90GroupedAtoms, AgreeWithPlainLoops) {
     for (const auto& call : calls) ASSERT_EQ(run(plan, call), "") << plan.name() << ", call " << &call - calls.data();
 }
 
+// A group that begins within a block along M, or within an atom of its scales, begins where that does, and the next call is told.
+class Sm90GroupsOfBlocksAlongM : public GpuTest {};
+TEST_F(Sm90GroupsOfBlocksAlongM, BeginBetweenBlocks) {
+  for (const bool in_atoms : {false, true}) {
+    constexpr std::int64_t kRows = 256, kColumns = 64, kDepth = 64;
+    Graph g({.io_data_type = DataType::bf16});
+    const Tensor x = g.tensor({.name = "x", .dim = {1, kRows, kDepth}, .stride = {kRows * kDepth, kDepth, 1}});
+    const Tensor w = g.tensor({.name = "w", .dim = {2, kDepth, kColumns}, .stride = {kDepth * kColumns, 1, kDepth}});
+    const Tensor o = g.tensor({.name = "o", .dim = {2}, .stride = {1}, .data_type = DataType::int32});
+    const auto both = g.block_scale_quantize(g.moe_grouped_matmul(x, w, o), 32, 1);
+    Tensor(both[0]).set_data_type(DataType::fp8_e4m3).set_output(true);
+    Tensor(both[1]).set_data_type(DataType::fp8_e8m0).set_output(true);
+    if (in_atoms) Tensor(both[1]).set_reordering_type(TensorReordering::f8_128x4);
+    const CompiledPlan plan = g.compile({.device = kGpu, .deselect_engines = {"cpu"}});
+    const std::vector<std::uint16_t> vx(kRows * kDepth, 0x3F80);  // 1
+    std::vector<std::uint16_t> vw(2 * kDepth * kColumns, 0x3F80);
+    std::fill(vw.begin() + kDepth * kColumns, vw.end(), std::uint16_t{0x43E0});  // 448
+    DeviceBuffer dx(*driver_, vx.size() * 2, 0), dw(*driver_, vw.size() * 2, 0), offsets(*driver_, 8, 0),
+        data(*driver_, kRows * kColumns, 0), scales(*driver_, 2048, 0);
+    dx.upload(vx.data());
+    dw.upload(vw.data());
+    const auto run = [&](std::int32_t second) {
+      const std::array<std::int32_t, 2> bounds = {0, second};
+      offsets.upload(bounds.data());
+      data.fill(0xEE);
+      scales.fill(0xEE);
+      EXPECT_TRUE(plan.execute(std::vector<void*>{dx.data(), dw.data(), offsets.data(), data.data(), scales.data()}).ok());
+      std::vector<std::uint8_t> all = data.download();
+      const std::vector<std::uint8_t> more = scales.download();
+      all.insert(all.end(), more.begin(), more.end());
+      return all;
+    };
+    const std::int32_t whole = in_atoms ? 128 : 160;
+    const auto want = run(whole);
+    EXPECT_NO_THROW(plan.check());
+    EXPECT_EQ(run(whole + 7), want);
+    try {
+      plan.check();
+      ADD_FAILURE() << "nothing was told";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.rule(), "call.data");
+      EXPECT_NE(std::string(e.what()).find("offsets within blocks of rows"), std::string::npos) << e.what();
+    }
+  }
+}
+
 /// Those that the device serves: of rows that may have no token it makes no such scales.
 std::vector<AtomsKind> served() {
   std::vector<AtomsKind> all = atoms_kinds();
-  std::erase_if(all, [](const AtomsKind& k) { return k.quantises && (k.mode != MoeMode::none || k.along_m); });
+  std::erase_if(all, [](const AtomsKind& k) { return k.quantises && k.mode != MoeMode::none; });
   return all;
 }
 INSTANTIATE_TEST_SUITE_P(Gpu, Sm90GroupedAtoms, testing::ValuesIn(served()), [](const auto& info) { return info.param.name; });

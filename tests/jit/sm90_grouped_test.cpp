@@ -36,8 +36,8 @@ struct Moe {
     return g.moe_grouped_matmul(x, w, offsets, {.mode = mode}, index, slot);
   }
   /// A value as MXFP8.
-  void quantised(Tensor value, bool in_atoms = false) {
-    const auto both = g.block_scale_quantize(value, 32);
+  void quantised(Tensor value, bool in_atoms = false, bool along_m = false) {
+    const auto both = g.block_scale_quantize(value, 32, along_m ? std::optional<int>(1) : std::nullopt);
     Tensor(both[0]).set_output(true).set_data_type(DataType::fp8_e4m3);
     Tensor scales = Tensor(both[1]).set_output(true).set_data_type(DataType::fp8_e8m0);
     if (in_atoms) scales.set_reordering_type(TensorReordering::f8_128x4);
@@ -144,6 +144,27 @@ std::vector<Named> graphs() {
       {"runs_of_mxfp8_in_atoms",
        [](Moe& m) { m.quantised(m.swiglu(m.scaled(DataType::fp8_e4m3, 32, MoeMode::none, true), true), true); }},
       {"runs_of_nvfp4_to_mxfp8", [](Moe& m) { m.quantised(m.swiglu(m.scaled(DataType::fp4_e2m1, 16, MoeMode::none), true)); }},
+      {"columns_to_mxfp8", [](Moe& m) { m.quantised(m.product("w"), false, true); }},
+      {"both_ways_to_mxfp8_atoms",
+       [](Moe& m) {
+         const Tensor y = m.product("w");
+         for (const bool along_m : {false, true}) m.quantised(y, true, along_m);
+       }},
+      {"mxfp8_both_ways_to_mxfp8_atoms",
+       [](Moe& m) {
+         const Tensor y =
+             m.g.mul(m.scaled(DataType::fp8_e4m3, 32, MoeMode::none, true), m.input("prob", {1, m.rows, 1}, DataType::fp32));
+         for (const bool along_m : {false, true}) m.quantised(y, true, along_m);
+         m.reduce(y, ReductionMode::amax, {kGroups, 1, 1});
+       }},
+      {"mxfp8_columns_beside_dense",
+       [](Moe& m) {
+         const Tensor y = m.scaled(DataType::fp8_e4m3, 32, MoeMode::none, true);
+         m.g.relu(y).set_output(true);
+         m.quantised(y, true, true);
+       }},
+      {"nvfp4_columns_to_mxfp8_atoms",
+       [](Moe& m) { m.quantised(m.scaled(DataType::fp4_e2m1, 16, MoeMode::none, true), true, true); }},
       {"nvfp4_to_mxfp8_atoms", [](Moe& m) { m.quantised(m.scaled(DataType::fp4_e2m1, 16, MoeMode::none, true), true); }},
       {"converted",
        [](Moe& m) {

@@ -339,13 +339,6 @@ TEST(RefusesGroupAtoms, OnAGpu) {
               Tensor(both[1]).set_reordering_type(TensorReordering::f8_128x4);
             }),
             "sm90.grouped group_offset 'o': scales in atoms of rows that may have no token");
-  EXPECT_EQ(with([](Moe& m) {
-              m.token = {1, 32, 8};
-              const auto both = m.g.block_scale_quantize(m.product(), 32, 1);
-              Tensor(both[0]).set_data_type(DataType::fp8_e4m3).set_output(true);
-              Tensor(both[1]).set_data_type(DataType::fp8_e8m0).set_output(true);
-            }),
-            "sm90.grouped group_offset 'o': rows quantised along M");
 }
 
 TEST(RefusesGroupAtoms, ABlobThatIsTooSmallForACall) {

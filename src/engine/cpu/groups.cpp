@@ -34,23 +34,13 @@ class Vector {
   std::int64_t stride_;
 };
 
-/// What every bound but the last row is a multiple of: whole blocks of rows, and whole atoms of their scales.
-std::int64_t unit_of_bounds(const chain::FusionChain& c) noexcept {
-  std::int64_t unit = 1;
-  for (const chain::Quantise& q : c.quantised)
-    if (q.along_m && c.grouping.has_group_rows())
-      unit = std::max<std::int64_t>(
-          unit, q.block * (c.roles[static_cast<std::size_t>(q.scale_role)].is_interleaved ? numeric::kScaleAtomColumns : 1));
-  return unit;
-}
-
 /// begin[0 … groups]: bounds that do not fall and stay within the rows, whatever the offsets are.
 void read_bounds(const chain::FusionChain& c, const Binding& b, std::int64_t rows, std::int64_t* begin, Groups& to) noexcept {
   const Vector offsets(c, b, c.grouping.offset_role);
   const bool are_ends = c.grouping.offsets == MoeOffsets::end;
   std::int64_t* bound = begin;
   std::int64_t before = 0;
-  const std::int64_t unit = unit_of_bounds(c);
+  const std::int64_t unit = chain::unit_of_bounds(c);
   if (are_ends) *bound++ = 0;
   for (std::int64_t g = 0; g < to.count; ++g) {
     const std::int64_t given = offsets[g];

@@ -48,7 +48,6 @@ std::optional<Decline> fault_of_groups(const chain::FusionChain& c) {
         return c.roles[static_cast<std::size_t>(in.role)].kind == chain::RoleKind::b;
       }))
     return no("weights by address beside others");
-  if (g.has_group_rows() && std::ranges::any_of(c.quantised, &chain::Quantise::along_m)) return no("rows quantised along M");
   if (g.groups > kMostGroups) return no(std::to_string(g.groups) + " groups of at most " + std::to_string(kMostGroups));
   for (const chain::Store& s : c.stores) {
     const DataType t = c.operands[static_cast<std::size_t>(c.roles[static_cast<std::size_t>(s.role)].operand)].dtype;

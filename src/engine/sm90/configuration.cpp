@@ -61,12 +61,13 @@ std::string epilogue_suffix(const KernelConfig& c) {
 
 std::string group_suffix(const KernelConfig& c) {
   if (c.groups == 0) return {};
-  return fmt::format("_g{}{}{}{}{}{}{}{}{}{}", c.groups,
+  return fmt::format("_g{}{}{}{}{}{}{}{}{}{}{}", c.groups,
                      c.gathers    ? "g"
                      : c.scatters ? "s"
                                   : "",
-                     c.depth_groups ? "k" : "", c.group_atoms ? "b" : "", c.accumulates ? "a" : "", c.wide_offsets ? "w" : "",
-                     c.offsets_are_ends ? "e" : "", c.zero_fill ? "z" : "", c.by_address ? "t" : "",
+                     c.depth_groups ? "k" : "", c.group_atoms ? "b" : "", c.row_unit > 1 ? fmt::format("r{}", c.row_unit) : "",
+                     c.accumulates ? "a" : "", c.wide_offsets ? "w" : "", c.offsets_are_ends ? "e" : "", c.zero_fill ? "z" : "",
+                     c.by_address ? "t" : "",
                      c.claims        ? "c"
                      : c.listed != 0 ? "l"
                                      : "") +

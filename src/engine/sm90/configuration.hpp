@@ -70,6 +70,7 @@ struct KernelConfig {
   bool gathers = false, scatters = false;  ///< rows of A are found by token indices; or places of rows in D, and slots say which
   bool depth_groups = false;               ///< parts of K and not rows are those of groups, and each has a D of its own
   bool group_atoms = false;                ///< scales of some rows lie in atoms of each group
+  int row_unit = 1;                        ///< rows that groups do not cut: of a block along M, or of its scales' atom
   bool accumulates = false;                ///< a group without a part leaves its D as it is
   bool by_address = false;                 ///< each B lies where a table in memory says
   bool is_shallow = false;                 ///< parts of K are short by the description: room goes to staging and not to stages

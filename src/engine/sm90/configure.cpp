@@ -210,6 +210,7 @@ KernelConfig configuration_of(const chain::FusionChain& chain, const Knobs& knob
     k.scatters = c.grouping.mode == MoeMode::scatter;
     k.depth_groups = c.grouping.axis == chain::GroupedAxis::k;
     k.group_atoms = std::ranges::any_of(c.roles, &chain::Role::is_by_group);
+    k.row_unit = static_cast<int>(chain::unit_of_bounds(c));
     k.accumulates = std::ranges::any_of(c.stores, &chain::Store::accumulate);
     k.wide_offsets =
         c.operands[static_cast<std::size_t>(c.roles[static_cast<std::size_t>(c.grouping.offset_role)].operand)].dtype ==
@@ -279,8 +280,9 @@ std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) 
       if (k.scaled && results_of(k) > 64 && instruction_n(k) < 32) continue;
       // Loads of tokens and of scales together leave too few registers there.
       if (k.scaled && k.gathers && results_of(k) > 64) continue;
-      // Nor do the places of scales that lie in plain order, or in atoms of each group.
-      if (k.scaled && k.block_n > 192 && (plain_scales || k.group_atoms)) continue;
+      // Nor do the places of scales that lie in plain order, or in atoms of each group; and several that are made take long to
+      // compile.
+      if (k.scaled && k.block_n > (k.group_atoms && k.quantisers > 1 ? 128 : 192) && (plain_scales || k.group_atoms)) continue;
       // Their registers leave none for these.
       if (k.held && k.rotates) continue;
       if (k.held && results_of(k) > 32 && (by_threads || keeps_much(c))) continue;

@@ -164,19 +164,21 @@ class Generator {
   void quantise(const chain::Quantise& q) {
     need(q.value);
     const bool is_scaled = q.scale_role >= 0;
-    const bool by_group = is_scaled && c_.roles[static_cast<std::size_t>(q.scale_role)].is_by_group;
+    const bool by_group =
+        is_scaled && c_.grouping.has_group_rows() && c_.roles[static_cast<std::size_t>(q.scale_role)].is_interleaved;
     const std::string units = fmt::format(
         "Config::BLOCK_N / {0}, Config::QUANTISED_COLUMNS / 16, (Config::D_FIRST ? Config::BLOCK_N : "
         "Config::QUANTISED_COLUMNS) / 16",
         in_runs_ ? 32 : 16);
+    const char* const grouped = by_group ? ", true" : "";
     const std::string type = !is_scaled ? fmt::format("Rounder<E2m1Elements, {}, {}>", in_runs_ ? 2 : 1, units)
                              : q.along_m
                                  ? fmt::format(
                                        "ColumnQuantiser<{}, {}, Config::SCALED || (Config::A_DECODED || Config::B_DECODED), "
-                                       "Config::STORES_THROUGH>",
-                                       quantiser_of(q), units)
+                                       "Config::STORES_THROUGH{}>",
+                                       quantiser_of(q), units, grouped)
                                  : fmt::format("Quantiser<{}, {}, {}, (Config::COLUMN_QUANTISERS > 0), Config::STORES_THROUGH{}>",
-                                               quantiser_of(q), in_runs_ ? 2 : 1, units, by_group ? ", true" : "");
+                                               quantiser_of(q), in_runs_ ? 2 : 1, units, grouped);
     const std::string words =
         fmt::format("piece.scratch + WORDS + 4 * Config::VECTORS * Config::BLOCK_N + {} * Config::QUANTISED_COLUMNS",
                     q.along_m ? 136 * column_quantisers_++ : 0);
@@ -190,7 +192,9 @@ class Generator {
     state_ += fmt::format("  {} quantiser{};\n", type, quantised_);
     const int part = in_runs_ ? 2 : 1;
     pass_row_ += fmt::format("    zero_row<{}>(a.aux[{}], row, p.n / {});\n", bits_of(type_of(q.role)), slot, part);
-    if (is_scaled && !by_group) pass_row_ += fmt::format("    zero_row<8>(a.aux[{}], row, p.n / {});\n", scales, part * q.block);
+    if (is_scaled && !by_group)
+      pass_row_ += q.along_m ? fmt::format("    zero_block<{}>(a.aux[{}], row, p.n);\n", q.block, scales)
+                             : fmt::format("    zero_row<8>(a.aux[{}], row, p.n / {});\n", scales, part * q.block);
     const char* const rows = by_group ? ", GroupRows<Config>(piece)" : "";
     if (is_scaled)
       pads_ +=

@@ -84,6 +84,7 @@ std::string constants_text(const KernelConfig& c) {
   add("bool", "SCATTERS", c.scatters);
   add("bool", "DEPTH_GROUPS", c.depth_groups);
   add("bool", "GROUP_ATOMS", c.group_atoms);
+  add("int", "ROW_UNIT", c.row_unit);
   add("bool", "ACCUMULATES", c.accumulates);
   add("bool", "OFFSETS_WIDE", c.wide_offsets);
   add("bool", "OFFSETS_END", c.offsets_are_ends);

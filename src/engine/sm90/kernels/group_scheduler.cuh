@@ -80,8 +80,8 @@ struct GroupTable {
     return rows == 0 ? 1 : (rows + Layout<C>::BLOCK_K - 1) / Layout<C>::BLOCK_K;
   }
 
-  /// By all threads of the block. Bounds that fall or leave the rows are held to the greatest until there and to the rows, and
-  /// block 0 tells the host.
+  /// By all threads of the block. Bounds that fall or leave the rows are held to the greatest until there and to the rows, those
+  /// within ROW_UNIT rows to where these begin, and block 0 tells the host.
   VG_DEVICE void read(const Parameters& p) const {
     constexpr int THREADS = Layout<C>::THREADS, WARPS = THREADS / 32;
     int* totals = before + C::GROUPS + 1;
@@ -93,6 +93,7 @@ struct GroupTable {
                                : int64{static_cast<const int*>(p.offsets)[at]};
     };
     bool fits = true;
+    [[maybe_unused]] bool is_between = true;  // such units
     int most = 0;
     int64 next = given_of(thread);
 #pragma unroll 1
@@ -100,13 +101,20 @@ struct GroupTable {
       const int g = base + thread;
       const int64 given = next;
       next = given_of(g + THREADS);
-      const int held = given < 0 ? 0 : given > most_rows ? most_rows : static_cast<int>(given);
+      int held = given < 0 ? 0 : given > most_rows ? most_rows : static_cast<int>(given);
+      if constexpr (C::ROW_UNIT > 1) {
+        const int over = held == most_rows ? 0 : held % C::ROW_UNIT;
+        held -= over;
+        is_between = is_between && over == 0;
+      }
       const int low = joined_before<Most, WARPS>(held, most, totals);
       fits = fits && (g >= p.groups || (given >= low && given <= most_rows));
       if (g < p.groups) begin[g + (C::OFFSETS_END ? 1 : 0)] = held > low ? held : low;
     }
     if (thread == 0) begin[C::OFFSETS_END ? 0 : p.groups] = C::OFFSETS_END ? 0 : most_rows;
     if (!fits && blockIdx.x == 0) *static_cast<volatile uint32*>(p.faults) = 1;
+    if constexpr (C::ROW_UNIT > 1)
+      if (!is_between && blockIdx.x == 0) static_cast<volatile uint32*>(p.faults)[4] = 1;
     __syncthreads();
     int all = 0, cut = 0;
     [[maybe_unused]] int atoms = 0;  // GROUP_ATOMS: their rows, of all groups before

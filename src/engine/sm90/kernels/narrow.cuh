@@ -332,18 +332,15 @@ VG_DEVICE void pad_scales(const Aux& scales, int batches, int rows, int columns,
     pad_atoms(atoms_from(scales, batch * padded, columns), rows, columns, worker, workers);
 }
 
-/// The same where rows of each group that has tiles begin an atom of their own. Several consumers share a group where there are
-/// more of them.
-template <int CONSUMERS, class Rows>
-VG_DEVICE void pad_scales_of_groups(const Aux& scales, int groups, int columns, int consumer, const Rows& rows) {
+/// work(group, first row, end, number of a worker, workers) for each group that has tiles. Several consumers share a group where
+/// there are more of them.
+template <int CONSUMERS, class Rows, class Work>
+VG_DEVICE void each_group(int groups, int consumer, const Rows& rows, const Work& work) {
   const int worker = static_cast<int>(blockIdx.x) * CONSUMERS + consumer, workers = static_cast<int>(gridDim.x) * CONSUMERS;
   const int each = workers > groups ? workers / groups : 1;
 #pragma unroll 1
-  for (int g = worker / each; g < groups; g += workers / each) {
-    if (rows.tiles(g) == rows.tiles(g + 1)) continue;
-    const int first = rows.first(g);
-    pad_atoms(atoms_from(scales, first + rows.shift(g), columns), rows.first(g + 1) - first, columns, worker % each, each);
-  }
+  for (int g = worker / each; g < groups; g += workers / each)
+    if (rows.tiles(g) != rows.tiles(g + 1)) work(g, rows.first(g), rows.first(g + 1), worker % each, each);
 }
 
 }  // namespace vg

@@ -64,6 +64,7 @@ VG_DEVICE uint32 own_words() {
 
 /// Of rows that are not those of groups (GroupRows).
 struct NoGroupRows {
+  VG_DEVICE int first(int) const { return 0; }
   VG_DEVICE int shift(int) const { return 0; }
 };
 
@@ -85,7 +86,10 @@ struct Quantiser {
 
   template <int CONSUMERS, class Rows>
   VG_DEVICE static void pad_groups(const Aux& scales, const Parameters& p, const TilePiece& t, const Rows& rows) {
-    pad_scales_of_groups<CONSUMERS>(scales, p.groups, p.n / PART / BLOCK, t.consumer, rows);
+    const int columns = p.n / PART / BLOCK;
+    each_group<CONSUMERS>(p.groups, t.consumer, rows, [&](int g, int first, int end, int worker, int workers) {
+      pad_atoms(atoms_from(scales, first + rows.shift(g), columns), end - first, columns, worker, workers);
+    });
   }
 
   template <class Rows = NoGroupRows>
@@ -177,8 +181,10 @@ struct Quantiser {
 /// The same by blocks along M: 16 rows are those of a warp, 32 those of two. What each thread finds largest in its two rows goes
 /// to shared memory, so that a thread reads all rows of a few columns, and their factors come back the same way: both take less
 /// than lanes that exchange halves. The scales have a row for each column of the product. ANEW: addresses are formed for each
-/// group of units; kept beside the products they would take registers.
-template <class Elements, class Stored, int BLOCK, bool INTERLEAVED, int UNITS, int GROUP, int HELD, bool ANEW, bool THROUGH>
+/// group of units; kept beside the products they would take registers. BY_GROUP: the blocks of each group begin an atom of their
+/// own.
+template <class Elements, class Stored, int BLOCK, bool INTERLEAVED, int UNITS, int GROUP, int HELD, bool ANEW, bool THROUGH,
+          bool BY_GROUP = false>
 struct ColumnQuantiser {
   float held[HELD][8];
   NarrowStore<Elements, THROUGH> out;
@@ -187,24 +193,33 @@ struct ColumnQuantiser {
   VG_DEVICE static void pad(const Aux& scales, const Parameters& p, const TilePiece& t) {
     if (INTERLEAVED) pad_scales<CONSUMERS>(scales, p.batches, p.n, p.m / BLOCK, t.consumer);
   }
+  template <int CONSUMERS, class Rows>
+  VG_DEVICE static void pad_groups(const Aux& scales, const Parameters& p, const TilePiece& t, const Rows& rows) {
+    each_group<CONSUMERS>(p.groups, t.consumer, rows, [&](int, int first, int end, int worker, int workers) {
+      pad_atoms(atoms_of_group(scales, first, p.n), p.n, (end - first) / BLOCK, worker, workers);
+    });
+  }
 
-  VG_DEVICE void unit(const float (&v)[8], const Aux& data, const Aux&, const Parameters& p, const Position& at) {
+  template <class Rows = NoGroupRows>
+  VG_DEVICE void unit(const float (&v)[8], const Aux& data, const Aux&, const Parameters& p, const Position& at,
+                      const Rows& = {}) {
     if (at.unit == 0) out.begin(data, at, at.col - 2 * (static_cast<int>(threadIdx.x) % 4), p.n);
 #pragma unroll
     for (int i = 0; i < 8; ++i) held[at.unit % HELD][i] = v[i];
   }
+  template <class Rows = NoGroupRows>
   VG_DEVICE void end_units(const Aux& data, const Aux& scales, const Parameters& p, const TilePiece& t, const Position& at,
-                           uint32 words) {
-    end_of_group<UNITS, GROUP>(at.unit, [&](auto count) { several<count>(data, scales, p, t, at, words); });
+                           uint32 words, const Rows& rows = {}) {
+    end_of_group<UNITS, GROUP>(at.unit, [&](auto count) { several<count>(data, scales, p, t, at, words, rows); });
   }
 
  private:
   /// COUNT units, of which the last is `at`. A unit's columns are four pieces, of one lane of four each: its 2 quad, 2 quad +
   /// 1, and the same 8 further right. `words` has lines of all pieces for each of a warp's 8 pairs of rows, where pieces of every
   /// second line are exchanged by fours, and behind those of all warps the factors of two; blocks of 16 need none.
-  template <int COUNT>
+  template <int COUNT, class Rows>
   VG_DEVICE void several(const Aux& data, const Aux& scales, const Parameters& p, const TilePiece& t, const Position& at,
-                         uint32 words) {
+                         uint32 words, const Rows& rows) {
     constexpr uint32 LINE = 64 * COUNT, WARP = 512 * (THROUGH ? GROUP : COUNT);  // bytes
     // A lane finds the scales of so many neighbouring columns of a piece, or lanes from LANES on those of others once more.
     constexpr int OWN = BLOCK == 16 ? COUNT / 2 : COUNT < 4 ? 1 : COUNT / 4, LANES = 16 * COUNT / (BLOCK / 16) / OWN;
@@ -234,11 +249,13 @@ struct ColumnQuantiser {
       for (int e = 0; e < OWN; ++e) largest[e] = larger(largest[e], __uint_as_float(__builtin_bit_cast(Words<OWN>, some).v[e]));
     }
     const int col = at.col - 2 * static_cast<int>(quad) - 16 * (COUNT - 1);
-    const uint32 blocks = static_cast<uint32>(p.m) / BLOCK, atoms = (blocks + 3) / 4;
-    const uint32 block = static_cast<uint32>(at.row - static_cast<int>(lane / 4)) / BLOCK;
-    char* const scale = static_cast<char*>(const_cast<void*>(scales.address)) + (INTERLEAVED ? block % 4 : 0) +
-                        place_of_scales<INTERLEAVED>(scales, 0, static_cast<int>(INTERLEAVED ? block / 4 * 4 : block), at.batch,
-                                                     p.n, static_cast<int>(blocks));
+    const int begin = BY_GROUP ? rows.first(at.batch) : 0, end = BY_GROUP ? rows.first(at.batch + 1) : p.m;
+    const uint32 blocks = static_cast<uint32>(end - begin) / BLOCK, atoms = (blocks + 3) / 4;
+    const uint32 block = static_cast<uint32>(at.row - begin - static_cast<int>(lane / 4)) / BLOCK;
+    char* const scale = (BY_GROUP ? atoms_of_group(scales, begin, p.n) : static_cast<char*>(const_cast<void*>(scales.address))) +
+                        (INTERLEAVED ? block % 4 : 0) +
+                        place_of_scales<INTERLEAVED>(scales, 0, static_cast<int>(INTERLEAVED ? block / 4 * 4 : block),
+                                                     BY_GROUP ? 0 : at.batch, p.n, static_cast<int>(blocks));
     Words<OWN> factor;
 #pragma unroll
     for (int e = 0; e < OWN; ++e) {
@@ -268,6 +285,10 @@ struct ColumnQuantiser {
     }
     if constexpr (BLOCK == 16 && !THROUGH) __syncwarp();  // before the next units come
     out.store(data, t, at, 16 * (at.unit - COUNT + 1), col, p.n, of_warp, packed);
+  }
+  /// Of a group from row `first` on.
+  VG_DEVICE static char* atoms_of_group(const Aux& scales, int first, int columns) {
+    return static_cast<char*>(const_cast<void*>(scales.address)) + int64{first / (4 * BLOCK)} * ((columns + 127) / 128) * 512;
   }
   template <int COUNT>
   struct Words {

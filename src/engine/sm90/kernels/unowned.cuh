@@ -25,6 +25,12 @@ VG_DEVICE void zero_row(const Aux& x, int row, int count) {
   zero_row<BITS>(const_cast<void*>(x.address), x.row_stride, x.col_stride, row, count);
 }
 
+/// Scales of rows that are quantised BLOCK at a time: with the first of them.
+template <int BLOCK>
+VG_DEVICE void zero_block(const Aux& scales, int row, int count) {
+  if (row % BLOCK == 0) zero_row<8>(const_cast<void*>(scales.address), scales.col_stride, scales.row_stride, row / BLOCK, count);
+}
+
 /// work(row) for each of these rows, by warps of the consumers of all blocks, which look at 32 rows at a time.
 template <class C, class Work>
 VG_DEVICE void each_unowned(const Parameters& p, uint8* memory, const Work& work) {

@@ -27,6 +27,7 @@ struct Config {
   static constexpr bool CLAIMS = true, PINGPONG = true, A_K_MAJOR = true, B_K_MAJOR = true, PROMOTED = false;
   static constexpr bool SCALED = false, HELD = false, CASTS = false, CARRIED = false, LOADS_TILE = false, DEPTH_GROUPS = false;
   static constexpr bool GATHERS = false, SCATTERS = false, B_BY_ADDRESS = false, ACCUMULATES = false, GROUP_ATOMS = false;
+  static constexpr int ROW_UNIT = 1;
   struct Output {
     static constexpr int BYTES = 2;
   };
