@@ -144,6 +144,7 @@ std::vector<Named> graphs() {
       {"runs_of_mxfp8_in_atoms",
        [](Moe& m) { m.quantised(m.swiglu(m.scaled(DataType::fp8_e4m3, 32, MoeMode::none, true), true), true); }},
       {"runs_of_nvfp4_to_mxfp8", [](Moe& m) { m.quantised(m.swiglu(m.scaled(DataType::fp4_e2m1, 16, MoeMode::none), true)); }},
+      {"gathered_to_mxfp8_atoms", [](Moe& m) { m.quantised(m.product("w", MoeMode::gather), true); }},
       {"columns_to_mxfp8", [](Moe& m) { m.quantised(m.product("w"), false, true); }},
       {"both_ways_to_mxfp8_atoms",
        [](Moe& m) {

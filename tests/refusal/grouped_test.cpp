@@ -320,27 +320,6 @@ TEST(RefusesGroupAtoms, WithoutRoomForAnyGroups) {
   EXPECT_EQ(made({1, 640, 4}), "");
 }
 
-TEST(RefusesGroupAtoms, OnAGpu) {
-  const auto with = [](const std::function<void(Moe&)>& build) {
-    Moe m;
-    build(m);
-    const PlanList plans = m.g.plans({.device = {DeviceType::cuda, 0}});
-    std::string said;
-    for (const DeclineRecord& d : plans.declines())
-      if (d.engine == "sm90") said = d.rule + " " + d.text;
-    return said;
-  };
-  EXPECT_EQ(with([](Moe& m) {
-              m.attributes.mode = MoeMode::gather;
-              m.weight = {3, 8, 32};
-              const auto both = m.g.block_scale_quantize(m.product(), 32);
-              Tensor(both[0]).set_data_type(DataType::fp8_e4m3).set_output(true);
-              Tensor(both[1]).set_data_type(DataType::fp8_e8m0).set_output(true);
-              Tensor(both[1]).set_reordering_type(TensorReordering::f8_128x4);
-            }),
-            "sm90.grouped group_offset 'o': scales in atoms of rows that may have no token");
-}
-
 TEST(RefusesGroupAtoms, ABlobThatIsTooSmallForACall) {
   Moe m;
   scaled_tokens(m, {1, 12, 1}, TensorReordering::f8_128x4, MoeMode::none);

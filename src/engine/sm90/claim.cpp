@@ -39,8 +39,6 @@ std::optional<Decline> fault_of_groups(const chain::FusionChain& c) {
   if (g.combines()) return no("a sum over the rows of each token: scatter them, and sum over top_k in a graph behind it");
   if (g.mode != MoeMode::none) {
     const auto counts_rows = [](const chain::Reduction& r) { return r.mode == ReductionMode::avg && r.reduces[1]; };
-    const auto is_made = [](const chain::Role& r) { return r.kind == chain::RoleKind::output_scale && r.is_by_group; };
-    if (std::ranges::any_of(c.roles, is_made)) return no("scales in atoms of rows that may have no token");
     if (g.zero_fill && g.mode == MoeMode::scatter) return no("zeros in rows to which nothing is scattered");
     if (std::ranges::any_of(c.reductions, counts_rows)) return no("the mean of rows that may have no token");
   }

@@ -197,8 +197,9 @@ class Generator {
                              : fmt::format("    zero_row<8>(a.aux[{}], row, p.n / {});\n", scales, part * q.block);
     const char* const rows = by_group ? ", GroupRows<Config>(piece)" : "";
     if (is_scaled)
-      pads_ +=
-          fmt::format("    {}::pad{}<Config::CONSUMERS>(a.aux[{}], p, t{});\n", type, by_group ? "_groups" : "", scales, rows);
+      pads_ += by_group ? fmt::format("    {}::pad_groups<Config::CONSUMERS, Config::GATHERS>(a.aux[{}], p, t{});\n", type,
+                                      scales, rows)
+                        : fmt::format("    {}::pad<Config::CONSUMERS>(a.aux[{}], p, t);\n", type, scales);
     line(fmt::format("quantiser{}.unit({}, a.aux[{}], a.aux[{}], p, at{});", quantised_, value, slot, scales, rows));
     end_units_ += fmt::format("    quantiser{}.end_units(a.aux[{}], a.aux[{}], p, piece, at, {}{});\n", quantised_++, slot,
                               scales, words, rows);

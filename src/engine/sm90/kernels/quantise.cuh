@@ -84,11 +84,23 @@ struct Quantiser {
     if (INTERLEAVED) pad_scales<CONSUMERS>(scales, p.batches, p.m, p.n / PART / BLOCK, t.consumer);
   }
 
-  template <int CONSUMERS, class Rows>
+  /// GATHERS: and zeros for the rows of groups that have no token.
+  template <int CONSUMERS, bool GATHERS, class Rows>
   VG_DEVICE static void pad_groups(const Aux& scales, const Parameters& p, const TilePiece& t, const Rows& rows) {
     const int columns = p.n / PART / BLOCK;
     each_group<CONSUMERS>(p.groups, t.consumer, rows, [&](int g, int first, int end, int worker, int workers) {
-      pad_atoms(atoms_from(scales, first + rows.shift(g), columns), end - first, columns, worker, workers);
+      char* const atoms = atoms_from(scales, first + rows.shift(g), columns);
+      pad_atoms(atoms, end - first, columns, worker, workers);
+      if constexpr (GATHERS) {
+#pragma unroll 1
+        for (int row = first + 128 * worker + static_cast<int>(threadIdx.x % 128); row < end; row += 128 * workers) {
+          const int token = p.indices[row * p.index_stride];
+          if (token >= 0 && token < p.tokens) continue;
+#pragma unroll 1
+          for (int c = 0; c < columns; ++c)
+            store_u8(atoms + place_of_scales<true>({}, row - first, c / 4 * 4, 0, 0, columns) + c % 4, 0);
+        }
+      }
     });
   }
 
@@ -193,7 +205,7 @@ struct ColumnQuantiser {
   VG_DEVICE static void pad(const Aux& scales, const Parameters& p, const TilePiece& t) {
     if (INTERLEAVED) pad_scales<CONSUMERS>(scales, p.batches, p.n, p.m / BLOCK, t.consumer);
   }
-  template <int CONSUMERS, class Rows>
+  template <int CONSUMERS, bool, class Rows>
   VG_DEVICE static void pad_groups(const Aux& scales, const Parameters& p, const TilePiece& t, const Rows& rows) {
     each_group<CONSUMERS>(p.groups, t.consumer, rows, [&](int, int first, int end, int worker, int workers) {
       pad_atoms(atoms_of_group(scales, first, p.n), p.n, (end - first) / BLOCK, worker, workers);
