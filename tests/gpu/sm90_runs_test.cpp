@@ -70,6 +70,8 @@ class Sm90Runs : public support::GpuTest, public ::testing::WithParamInterface<C
     for (std::int64_t i = 0; i < m * k; ++i) av.push_back(static_cast<float>(get(a_bytes, a, i / k, i % k)));
     for (std::int64_t i = 0; i < n * k; ++i) bv.push_back(static_cast<float>(get(b_bytes, b, i / k, i % k)));
     constexpr float kAlpha = 0.5F;
+    std::vector<float> bias;
+    for (std::int64_t j = 0; j < n; ++j) bias.push_back(static_cast<float>(j * 7 % 11 - 5));
     Bytes ab_want(ab.bytes());
     std::vector<double> c_want;
     double amax = 0;
@@ -79,8 +81,9 @@ class Sm90Runs : public support::GpuTest, public ::testing::WithParamInterface<C
         float sum = 0;
         for (std::int64_t x = 0; x < k; ++x)
           sum += av[static_cast<std::size_t>(i * k + x)] * bv[static_cast<std::size_t>(j * k + x)];
-        row[static_cast<std::size_t>(j)] = kAlpha * sum;
-        put(ab_want, ab, i, j, kAlpha * sum);
+        const float product = kAlpha * sum + (r.has_bias ? bias[static_cast<std::size_t>(j)] : 0.0F);
+        row[static_cast<std::size_t>(j)] = product;
+        put(ab_want, ab, i, j, product);
       }
       for (std::int64_t j = 0; j < n / 2; ++j) {
         const auto at = static_cast<std::size_t>(j / 32 * 64 + j % 32);
@@ -91,7 +94,8 @@ class Sm90Runs : public support::GpuTest, public ::testing::WithParamInterface<C
     }
     support::DeviceBuffer a_device(*driver_, a.bytes(), 0xFF), b_device(*driver_, b.bytes(), 0xFF);
     support::DeviceBuffer ab_device(*driver_, ab.bytes(), 0xEE), c_device(*driver_, c.bytes(), 0xEE),
-        amax_device(*driver_, 4, 0xEE);
+        amax_device(*driver_, 4, 0xEE), bias_device(*driver_, static_cast<std::size_t>(n) * 4, 0);
+    bias_device.upload(bias.data());
     a_device.upload(a_bytes.data());
     b_device.upload(b_bytes.data());
     float alpha = kAlpha;
@@ -109,8 +113,10 @@ class Sm90Runs : public support::GpuTest, public ::testing::WithParamInterface<C
         for (support::DeviceBuffer* out : {&ab_device, &c_device, &amax_device}) out->fill(0xEE);
         std::vector<TensorView> call;
         for (const OperandInfo& o : plan.operands())
-          call.push_back(o.name == "a"       ? view(a_device, a)
-                         : o.name == "b"     ? rows_of_b()
+          call.push_back(o.name == "a"   ? view(a_device, a)
+                         : o.name == "b" ? rows_of_b()
+                         : o.name == "bias"
+                             ? TensorView::strided(bias_device.data(), fp32, {1, 1, n}, {n, n, 1}, {DeviceType::cuda, 0})
                          : o.name == "alpha" ? TensorView::address(&alpha)
                          : o.name == "ab"    ? view(ab_device, ab)
                          : o.name == "c"     ? view(c_device, c)
@@ -180,6 +186,7 @@ TEST(Sm90ScaledRuns, GiveTheBitsOfTheCpuEngine) {
           RunGraph r{.rows = m, .pairs = pairs, .k = k, .in = in, .out_n = n_major, .ab = fp32, .linear = true};
           r.c = quantised ? fp8_e4m3 : fp16;
           r.amax = cases.size() % 2 == 0;
+          r.has_bias = cases.size() % 3 == 0;
           r.batches = l, r.block = block, r.is_quantised = quantised;
           cases.push_back(r);
         }
@@ -244,6 +251,9 @@ INSTANTIATE_TEST_SUITE_P(
         Case{{.rows = 131, .pairs = 6, .k = 63, .ab = fp8_e4m3, .c = bf16, .amax = true, .linear = true},
              {{131, 6, 63}, {67, 3, 31}}},
         Case{{.rows = 131, .pairs = 6, .k = 64, .out_n = false, .linear = true}, {{131, 6, 64}, {67, 3, 48}}},
+        Case{{.rows = 700, .pairs = 20, .k = 192, .has_bias = true, .linear = true}, {{700, 20, 192}, {129, 5, 64}}},
+        Case{{.rows = 131, .pairs = 6, .k = 63, .ab = fp32, .c = fp32, .has_bias = true, .amax = true, .linear = true},
+             {{131, 6, 63}, {67, 3, 31}}},
         Case{{.rows = 16, .pairs = 16, .k = 512, .linear = true}, {{16, 16, 512}, {3, 5, 520}}},
         Case{{.rows = 3000, .pairs = 40, .k = 64, .amax = true, .linear = true}, {{3000, 40, 64}}}));
 

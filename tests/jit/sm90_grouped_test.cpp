@@ -138,6 +138,15 @@ std::vector<Named> graphs() {
          m.reduce(y, ReductionMode::amax, {kGroups, 1, 1});
        }},
       {"runs_alone", [](Moe& m) { m.swiglu(m.product("w")).set_output(true); }},
+      {"runs_with_bias",
+       [](Moe& m) { m.swiglu(m.g.add(m.product("w"), m.input("bias", {kGroups, 1, kN})), true).set_output(true); }},
+      {"runs_of_mxfp8_with_bias_to_mxfp8",
+       [](Moe& m) {
+         const Tensor both = m.scaled(DataType::fp8_e4m3, 32, MoeMode::none, true);
+         m.quantised(m.swiglu(m.g.add(both, m.input("bias", {kGroups, 1, kN})), true), true);
+       }},
+      {"runs_of_mxfp8_to_mxfp8_alone",
+       [](Moe& m) { m.quantised(m.swiglu(m.scaled(DataType::fp8_e4m3, 32, MoeMode::none, true)), true); }},
       {"runs_gathered", [](Moe& m) { m.swiglu(m.product("w", MoeMode::gather), true).set_output(true); }},
       {"runs_scattered", [](Moe& m) { m.swiglu(m.product("w", MoeMode::scatter)).set_output(true); }},
       {"runs_by_address", [](Moe& m) { m.swiglu(m.product("w"), true).set_output(true); }, true},

@@ -14,7 +14,7 @@ using refusal::said;
 struct Runs {
   std::int64_t n = 128, length = 32;
   bool of_input = false, again = false, counts = false, keeps_columns = false, is_mean = false, along_m = false;
-  bool stores_product = true, bias = false, sums_product = false, row_factor = false;
+  bool stores_product = true, bias = false, residual = false, sums_product = false, row_factor = false;
   std::int64_t m = 32;
   DataType out = DataType::fp32;
 
@@ -23,7 +23,7 @@ struct Runs {
     const Tensor a = g.tensor({.name = "a", .dim = {m, 4}, .stride = {4, 1}, .data_type = DataType::bf16});
     const Tensor b = g.tensor({.name = "b", .dim = {4, n}, .stride = {1, 4}, .data_type = DataType::bf16});
     Tensor x = g.matmul(a, b, {.name = "mm"});
-    if (bias) x = g.add(x, g.tensor({.name = "bias", .dim = {1, n}, .stride = {n, 1}}));
+    if (bias || residual) x = g.add(x, g.tensor({.name = "bias", .dim = {residual ? m : 1, n}, .stride = {n, 1}}));
     if (row_factor) x = g.mul(x, g.tensor({.name = "factor", .dim = {m, 1}, .stride = {1, 1}}));
     const Tensor of = of_input ? g.relu(g.tensor({.name = "z", .dim = {m, n}, .stride = {n, 1}})) : x;
     Tensor up = g.take_runs(of, length, false, {.name = "up"});
@@ -120,7 +120,8 @@ TEST(RefusesChainRuns, BehindGroups) {
 }
 
 REFUSES(sm90_runs) {
-  EXPECT_EQ(said_by_sm90({.bias = true}), "sm90.runs operand 'bias' varies along N");
+  EXPECT_EQ(said_by_sm90({.residual = true}), "sm90.runs operand 'bias' varies along M and N");
+  EXPECT_EQ(said_by_sm90({.bias = true}), "");
   EXPECT_EQ(said_by_sm90({.sums_product = true}), "sm90.runs reduction 'r' is of all columns");
   EXPECT_EQ(said_by_sm90({.out = DataType::int32}), "sm90.runs output 'x' is int32");
   EXPECT_EQ(said_by_sm90({.row_factor = true}), "");

@@ -70,6 +70,7 @@ class Call {
         k_.pairs ? matrix("v", {d_.experts, d_.k, d_.n}, d_.experts * d_.n, true) : std::vector<double>();
     multiply(x, w, second);
     columns_ = d_.n;
+    if (k_.has_bias) add_bias();
     if (k_.runs) take_runs();
     finish();
     return std::move(all_);
@@ -198,9 +199,23 @@ class Call {
     });
   }
 
+  void add_bias() {
+    Bytes bytes(static_cast<std::size_t>(d_.groups * d_.n * 4));
+    std::vector<double> bias(static_cast<std::size_t>(d_.groups * d_.n));
+    for (std::size_t i = 0; i < bias.size(); ++i) {
+      bias[i] = static_cast<double>(r_.between(-40, 40));
+      oracle::put_at(oracle::Format::fp32, bytes.data(), static_cast<std::int64_t>(i), bias[i]);
+    }
+    add("bias", DataType::fp32, {d_.groups, 1, d_.n}, std::move(bytes));
+    each_row([&](std::int64_t g, std::int64_t r) {
+      for (std::int64_t n = 0; n < d_.n; ++n)
+        sums_[static_cast<std::size_t>(r * d_.n + n)] += bias[static_cast<std::size_t>(g * d_.n + n)];
+    });
+  }
+
   /// Also stores what they are taken of, and the largest magnitude of each group.
   void take_runs() {
-    store("all");
+    if (!k_.is_alone) store("all");
     columns_ = d_.n / 2;
     std::vector<double> both;
     std::swap(both, sums_);
@@ -246,7 +261,7 @@ class Call {
   }
 
   void finish() {
-    store("y");
+    if (!k_.is_alone) store("y");
     if (!k_.quantises) return;
     if (k_.along_m) return finish_columns();
     const std::int64_t blocks = columns_ / t_.made_block, bits = k_.to_fp4 ? 4 : 8;
@@ -360,6 +375,10 @@ std::vector<AtomsKind> atoms_kinds() {
        .runs = true,
        .are_ends = true,
        .zero_fill = true},
+      {.name = "RunsBias", .has_token_scales = false, .runs = true, .has_bias = true},
+      {.name = "RunsOfMxfp8BiasToMxfp8", .quantises = true, .runs = true, .has_bias = true, .are_ends = true},
+      {.name = "RunsOfMxfp8ToMxfp8Alone", .quantises = true, .runs = true, .is_alone = true, .zero_fill = true},
+      {.name = "GatheredBiasToMxfp8", .has_token_scales = false, .quantises = true, .has_bias = true, .mode = MoeMode::gather},
       {.name = "RunsToNvfp4", .has_token_scales = false, .quantises = true, .to_fp4 = true, .runs = true},
       {.name = "PairsToMxfp8", .has_token_scales = false, .quantises = true, .pairs = true},
       {.name = "GatheredToMxfp8", .has_token_scales = false, .quantises = true, .mode = MoeMode::gather},
@@ -401,8 +420,9 @@ Graph atoms_graph(const AtomsKind& kind) {
     const Tensor second = product("v");
     y = g.pointwise(PointwiseMode::sub, {y, g.add(second, second)});
   }
+  if (kind.has_bias) y = g.add(y, tensor("bias", {kGroups, 1, kind.runs ? 128 : kN}, DataType::fp32));
   if (kind.runs) {
-    y.set_name("all").set_output(true);
+    if (!kind.is_alone) y.set_name("all").set_output(true);
     y = g.mul(g.take_runs(y, 32, false), g.relu(g.take_runs(y, 32, true)));
     g.reduction(y, ReductionMode::amax, {}, o).set_dim({kGroups, 1, 1}).set_name("amax").set_output(true);
   }
@@ -412,7 +432,7 @@ Graph atoms_graph(const AtomsKind& kind) {
     Tensor(both[0]).set_name("q").set_data_type(t.made).set_output(true);
     Tensor(both[1]).set_name("q_scale").set_data_type(t.made_scale).set_output(true);
   }
-  y.set_name("y").set_output(true);
+  if (!kind.is_alone) y.set_name("y").set_output(true);
   return g;
 }
 

@@ -19,6 +19,8 @@ struct AtomsKind {
   bool is_plain = false;         ///< with plain scales; of blocks along M alone
   bool pairs = false;            ///< a second product of the same groups is subtracted twice
   bool runs = false;             ///< columns come in runs of 32: the first times the second where that is above 0; beside all
+  bool has_bias = false;         ///< of each group
+  bool is_alone = false;         ///< only what is quantised is stored
   verglas::MoeMode mode = verglas::MoeMode::none;
   bool are_ends = false, has_wide_offsets = false;
   bool zero_fill = false;  ///< rows that have no token are 0, and have no scale

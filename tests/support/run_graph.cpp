@@ -10,8 +10,8 @@ std::ostream& operator<<(std::ostream& o, const RunGraph& g) {
   return o << g.batches << " x " << g.rows << " x " << 64 * g.pairs << " x " << g.k << ' ' << name_of(g.in)
            << (g.block != 0 ? " block " + std::to_string(g.block) : "") << (g.a_k ? "" : ", A along M")
            << (g.b_k ? "" : ", B along N") << (g.out_n ? "" : ", outputs along M") << ", products in " << name_of(g.ab)
-           << ", C in " << name_of(g.c) << (g.is_quantised ? " quantised" : "") << (g.amax ? ", amax" : "")
-           << (g.linear ? ", relu" : "");
+           << ", C in " << name_of(g.c) << (g.is_quantised ? " quantised" : "") << (g.has_bias ? ", bias" : "")
+           << (g.amax ? ", amax" : "") << (g.linear ? ", relu" : "");
 }
 
 Graph describe(const RunGraph& r) {
@@ -37,7 +37,8 @@ Graph describe(const RunGraph& r) {
   };
   const Tensor alpha = g.tensor({.name = "alpha", .dim = {1, 1, 1}, .stride = {1, 1, 1}, .pass_by_value = true});
   const NodeAttributes computes = {.compute_data_type = r.in == DataType::fp32 ? DataType::tf32 : DataType::not_set};
-  const Tensor x = g.mul(g.matmul(matrix("a", true, r.a_k), matrix("b", false, r.b_k), computes), alpha);
+  Tensor x = g.mul(g.matmul(matrix("a", true, r.a_k), matrix("b", false, r.b_k), computes), alpha);
+  if (r.has_bias) x = g.add(x, g.tensor({.name = "bias", .dim = {1, 1, n}, .stride = {n, n, 1}}));
   const Tensor up = g.take_runs(x, 32, false), gate = g.take_runs(x, 32, true);
   const Tensor c = g.mul(up, r.linear ? g.relu(gate) : g.swish(gate));
   store(g.pointwise(PointwiseMode::identity, {x}), r.ab, n, "ab");

@@ -12,8 +12,9 @@ struct RunGraph {
   verglas::DataType in = verglas::DataType::bf16;
   bool a_k = true, b_k = true, out_n = true;  ///< contiguous along K and along N
   verglas::DataType ab = verglas::DataType::bf16, c = verglas::DataType::bf16;
-  bool amax = false;    ///< of C
-  bool linear = false;  ///< C = up · max(gate, 0), which small integers make exact
+  bool has_bias = false;  ///< of all columns
+  bool amax = false;      ///< of C
+  bool linear = false;    ///< C = up · max(gate, 0), which small integers make exact
   std::int64_t batches = 1;
   std::int64_t block = 0;     ///< elements of K that share a scale, interleaved: 32 with fp8_e8m0, 16 with fp8_e4m3; 0: none
   bool is_quantised = false;  ///< C in blocks of `block`, with scales like those of the operands

@@ -238,7 +238,7 @@ KernelConfig configuration_of(const chain::FusionChain& chain, const Knobs& knob
   // Where tiles are short by the description they go by turns, and nobody has to ask which way it is.
   const bool is_long = of_rows ? c.declared[3] > kShortTile * block_k(k) : k.depth_groups && !k.is_shallow;
   k.claims = is_long && k.producers == 1 && !k.by_address && !k.scaled && !decodes;
-  k.vectors = k.run_bytes > 0 ? 0 : vectors_of(c);
+  k.vectors = k.rotates ? 0 : vectors_of(c);
   const StagedRoles staged = staged_roles(c);
   k.loads_tile = staged.tile.role >= 0;
   k.further_outputs = staged.further_count;
@@ -304,6 +304,8 @@ std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) 
       if (k.block_n * bytes_of(k.output) % 64 == 32 && std::any_of(further.begin(), further.end(), shrinks)) continue;
       const bool stores_much = c.stores.size() > 2 || c.stores.size() > 1U + static_cast<std::size_t>(k.further_outputs) ||
                                (c.stores.size() > 1 && !c.reductions.empty());
+      // Takes long to compile.
+      if (runs && k.groups > 0 && k.vectors > 0 && s.pingpong && k.block_n > 128) continue;
       if (runs && results_of(k) > 128 && !(c.reductions.empty() && c.quantised.empty())) continue;
       // Three warpgroups that decode leave one consumer 128 registers.
       if (runs && k.producers > 2 && results_of(k) > 32 && !c.reductions.empty() && !c.quantised.empty()) continue;

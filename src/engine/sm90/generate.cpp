@@ -42,9 +42,10 @@ class Generator {
   }
 
   /// `runs`: what the drain of runs stores (runs.cuh).
-  EpiloguePlan run(const std::vector<RunStore>* runs = nullptr) {
+  EpiloguePlan run(const RunChain* runs = nullptr) {
     if (has_rope(c_)) return rope();
     in_runs_ = runs != nullptr;
+    if (in_runs_) second_ = runs->second;
     for (std::size_t g = 0; g < c_.gemms.size(); ++g) {
       const int v = c_.gemms[g].value;
       const bool integer = c_.gemms[g].accumulate == DataType::int32;
@@ -59,7 +60,7 @@ class Generator {
     for (const chain::Store& s : c_.stores) need(s.value);
     for (std::size_t i = 1; i < c_.stores.size(); ++i) store(c_.stores[i]);
     if (in_runs_)
-      for (const RunStore& s : *runs) store_run(s);
+      for (const RunStore& s : runs->stores) store_run(s);
     for (const chain::Quantise& q : c_.quantised) quantise(q);
     for (const chain::Reduction& r : c_.reductions) reduction(r);
     if (!c_.stores.empty() && c_.stores[0].accumulate) {
@@ -293,11 +294,20 @@ class Generator {
       load_ahead_ += fmt::format("    ahead{}.load(a.aux[{}], p, t);\n", v, slot);
       line(fmt::format("ahead{0}.read(v{0}, at);", v));
     } else if (value.varies[2]) {
-      const std::string words = fmt::format("piece.scratch + WORDS + {} * Config::BLOCK_N", 4 * vectors_++);
-      state_ += fmt::format("  RowVector<{}, Config::BLOCK_N> ahead{};\n", type, v);
-      load_ahead_ += fmt::format("    ahead{}.load(a.aux[{}], p, t);\n", v, slot);
-      begin_ += fmt::format("    ahead{}.keep({});\n", v, words);
-      line(fmt::format("ahead{0}.read(v{0}, {1}, at);", v, words));
+      const auto known = std::find(vectors_.begin(), vectors_.end(), value.source);  // the other run reads it too
+      const auto which = known - vectors_.begin();
+      const std::string words = fmt::format("piece.scratch + WORDS + {} * Config::BLOCK_N", 4 * which);
+      if (known == vectors_.end()) {
+        vectors_.push_back(value.source);
+        state_ += fmt::format("  RowVector<{}, Config::BLOCK_N> vector{};\n", type, which);
+        load_ahead_ += fmt::format("    vector{}.load(a.aux[{}], p, t);\n", which, slot);
+        begin_ += fmt::format("    vector{}.keep({});\n", which, words);
+      }
+      const bool is_second = in_runs_ && std::ranges::find(second_, v) != second_.end();
+      line(fmt::format("vector{}.read(v{}, {}, {});", which, v, words,
+                       !in_runs_   ? "at"
+                       : is_second ? "at.of_run(1)"
+                                   : "at.of_run(0)"));
     } else {
       state_ += fmt::format("  OneValue<{}> ahead{};\n", type, v);
       load_ahead_ += fmt::format("    ahead{}.load(a.aux[{}], t);\n", v, slot);
@@ -488,7 +498,8 @@ class Generator {
   std::vector<bool> made_;
   std::string body_;
   int quantised_ = 0, column_quantisers_ = 0;
-  int columns_ = 0, vectors_ = 0;  ///< reductions and operands that lie in shared memory
+  int columns_ = 0;                    ///< reductions that lie in shared memory
+  std::vector<int> vectors_, second_;  ///< roles of operands that do; their values of the second run
   int tile_slot_ = 0;
   bool in_runs_ = false;
   int runs_stored_ = 0;
@@ -537,13 +548,15 @@ Result<EpiloguePlan> epilogue_of(const FusionChain& c) {
 
 EpiloguePlan epilogue_of_runs(const FusionChain& c) {
   const RunChain runs = in_runs(c);
-  return Generator(runs.chain).run(&runs.stores);
+  return Generator(runs.chain).run(&runs);
 }
 
 int vectors_of(const FusionChain& c) noexcept {
-  return static_cast<int>(std::count_if(c.values.begin(), c.values.end(), [](const chain::Value& v) {
-    return v.kind == ValueKind::aux && !v.varies[1] && v.varies[2];
-  }));
+  std::vector<int> roles;
+  for (const chain::Value& v : c.values)
+    if (v.kind == ValueKind::aux && !v.varies[1] && v.varies[2] && std::ranges::find(roles, v.source) == roles.end())
+      roles.push_back(v.source);
+  return static_cast<int>(roles.size());
 }
 
 int quantiser_of_amax(const FusionChain& c, const chain::Reduction& r) noexcept {

@@ -25,13 +25,12 @@ std::optional<Decline> fault_of_runs(const FusionChain& c) {
   if (!has_runs(c)) return std::nullopt;
   const auto no = [](std::string text) { return Decline{Rule::sm90_runs, std::move(text)}; };
   if (c.gemms.size() != 1) return no(std::to_string(c.gemms.size()) + " products");
-  if (c.stores.empty() || c.stores.size() > 1 + StagedRoles::kMaxFurther)
-    return no(std::to_string(c.stores.size()) + " dense outputs");
+  if (c.stores.size() > 1 + StagedRoles::kMaxFurther) return no(std::to_string(c.stores.size()) + " dense outputs");
   for (const chain::Store& s : c.stores)
     if (value_at(c, s.value).dtype == DataType::int32 || type_of(c, s.role) == DataType::int32)
       return no(label_of(c, c.roles[static_cast<std::size_t>(s.role)]) + " is int32");
   for (const Value& v : c.values)
-    if (v.kind == chain::ValueKind::aux && v.varies[2]) return no("operand '" + v.name + "' varies along N");
+    if (v.kind == chain::ValueKind::aux && v.varies[1] && v.varies[2]) return no("operand '" + v.name + "' varies along M and N");
   for (const Step& s : c.steps)
     if (s.mode == PointwiseMode::gen_index && s.parameters.axis == 2) return no("node '" + s.name + "' counts along N");
   for (const chain::Reduction& r : c.reductions)
@@ -42,7 +41,7 @@ std::optional<Decline> fault_of_runs(const FusionChain& c) {
 }
 
 RunChain in_runs(const FusionChain& c) {
-  RunChain out{c, {}};
+  RunChain out{c, {}, {}};
   FusionChain& x = out.chain;
   x.stores.clear();
   x.steps.clear();
@@ -57,6 +56,8 @@ RunChain in_runs(const FusionChain& c) {
     x.values[static_cast<std::size_t>(s.value)].source = static_cast<int>(x.steps.size());
     x.steps.push_back(s);
   };
+  for (std::size_t v = 0; v < second.size(); ++v)
+    if (c.values[v].kind == chain::ValueKind::aux && c.values[v].varies[2]) out.second.push_back(twin(static_cast<int>(v)));
   chain::Gemm gate = x.gemms[0];
   gate.value = twin(gate.value);
   x.gemms.push_back(gate);
@@ -96,7 +97,7 @@ int run_bytes_of(const FusionChain& c) noexcept {
   int bytes = 0;
   for (const chain::Store& s : c.stores)
     bytes += 64 * kRun * bytes_of(type_of(c, s.role)) * (value_at(c, s.value).is_half ? 1 : 2);
-  return bytes;
+  return std::max(bytes, 1024);  // a slot is never nothing
 }
 
 StagedRole staged_run(const FusionChain& c, int role) {

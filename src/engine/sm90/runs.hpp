@@ -25,6 +25,7 @@ struct RunStore {
 struct RunChain {
   chain::FusionChain chain;
   std::vector<RunStore> stores;
+  std::vector<int> second;  ///< values of operands along N that are of the second run; their twins are of the first
 };
 RunChain in_runs(const chain::FusionChain& chain);
 

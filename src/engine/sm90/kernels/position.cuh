@@ -28,6 +28,12 @@ struct Position {
   Place place, further;  // in the chunk of D, and in that of the first further output; the others follow FURTHER_BUFFERS apart
   int end;               // the row behind the last that is stored: of D, or of a group
   int down = 8;          // from the first row to the second: where rows have places of their own, these are row and row + down
+  /// Of the columns of a run, of pairs that drain as one.
+  VG_DEVICE Position of_run(int run) const {
+    Position columns = *this;
+    columns.unit = unit / 2 * 4 + 2 * run + unit % 2;
+    return columns;
+  }
   /// Of an operand that all batches, or groups, share.
   VG_DEVICE Position shared() const {
     Position all = *this;
