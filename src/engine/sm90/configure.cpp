@@ -218,7 +218,7 @@ KernelConfig configuration_of(const chain::FusionChain& chain, const Knobs& knob
     k.offsets_are_ends = c.grouping.offsets == MoeOffsets::end;
     const auto keeps_rows = [](const chain::Reduction& r) { return !r.reduces[1]; };
     k.zero_fill =
-        c.grouping.zero_fill && (!c.stores.empty() || !c.quantised.empty() || std::ranges::any_of(c.reductions, keeps_rows));
+        c.grouping.zero_fill && (!chain.stores.empty() || !c.quantised.empty() || std::ranges::any_of(c.reductions, keeps_rows));
     k.by_address = roles.by_address;
     constexpr std::int64_t kShallow = 256;  // at 128 rows a group the drain is the time, at 1,024 stages are
     k.is_shallow = k.depth_groups && c.declared[3] <= kShallow * c.grouping.groups;
