@@ -8,7 +8,7 @@
 #   VERGLAS_BUILD=FOLDER     a pack, or a build folder of this machine: nothing is built, unless build is named
 #   VERGLAS_OUT=FOLDER       takes everything; without it figures go to bench/results and logs to build/gpu-host
 #   VERGLAS_PYTHON=PROGRAM   the Python that has torch (default python3); to build the package it needs nanobind
-#   VERGLAS_REQUIRE=LIST     what the Python tests must not skip (default gpu,torch,cupy,jax,tool)
+#   VERGLAS_REQUIRE=LIST     what the Python tests must not skip (default gpu,torch,cupy,jax,xla,tool)
 #   VERGLAS_SECONDS=N        for all stages together; the last ones are cut           VERGLAS_LIMIT_TEST=N   for one stage
 #   VERGLAS_PROBE_ONLY=TEXT  cases of kernels and probe whose name has this in it
 # shellcheck disable=SC2317 # stages are called by name
@@ -108,7 +108,7 @@ run_test() {
 # A process for each file, since each brings a framework of its own that may take what memory there is.
 run_python() {
   local file name status=0
-  export PYTHONPATH=$PWD/$build/python VERGLAS_REQUIRE=${VERGLAS_REQUIRE:-gpu,torch,cupy,jax,tool} XLA_PYTHON_CLIENT_PREALLOCATE=false
+  export PYTHONPATH=$PWD/$build/python VERGLAS_REQUIRE=${VERGLAS_REQUIRE:-gpu,torch,cupy,jax,xla,tool} XLA_PYTHON_CLIENT_PREALLOCATE=false
   export VERGLAS_TOOL=$PWD/$build/src/tool/verglas
   for file in tests/python/test_gpu_*.py; do
     name=python-$(basename "$file" .py)
