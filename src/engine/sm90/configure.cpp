@@ -146,6 +146,17 @@ bool keeps_much(const chain::FusionChain& c) {
          (c.quantised.size() > 1 && (found > 2 || !c.stores.empty()));
 }
 
+/// What has no registers beside the places and tables of groups: seen of drawn chains. One consumer has enough.
+bool spills_beside_groups(const KernelConfig& k) {
+  if (k.groups == 0 || k.depth_groups || k.consumers == 1) return false;
+  const bool runs = k.run_bytes > 0, reduces = k.reductions > 0;
+  if (k.schedule == Schedule::pingpong && reduces && (k.producers > 1 || (results_of(k) > 128 && k.vectors > 0))) return true;
+  if (k.scaled && k.has_d && k.block_n > 128 && bytes_of(k.output) == 4) return true;
+  if (k.scaled && reduces && (runs || k.has_d)) return true;
+  if (k.quantisers == 0 || k.vectors == 0) return false;
+  return (runs && k.gathers) || (k.by_address && k.quantisers > 1) || (k.block_n > 192 && (reduces || (runs && k.promoted)));
+}
+
 }  // namespace
 
 bool exchanges(const Knobs& knobs) { return knobs.at(kExchanged) != 0; }
@@ -269,7 +280,7 @@ std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) 
       if (has_rope(c) && (s.exchanged || s.n % kRotated != 0)) continue;
       Knobs knobs = knobs_of(s, programmatic, holds);
       const KernelConfig k = configuration_of(c, knobs);
-      if (k.stages < (k.rotates ? 3 : 1) || fault_of(k)) continue;
+      if (k.stages < (k.rotates ? 3 : 1) || fault_of(k) || spills_beside_groups(k)) continue;
       // Pieces of 16 bytes on every side, as only extents or strides beyond the copy engine have them, spill there.
       if (k.block_m >= 128 && k.block_n >= 128 && k.a_path == Path::bytes16 && k.b_path == Path::bytes16 &&
           k.d_path == Path::bytes16)
