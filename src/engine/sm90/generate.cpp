@@ -239,20 +239,19 @@ class Generator {
             "    else\n      store_by_threads<{0}, 16>(slot + {3}, {2}, target_of(a.aux[{4}]), batch, row, {5}, end, {6}, "
             "places);\n",
             type, known, width, run_bytes_, slot, column, columns);
-        run_bytes_ += 64 * width;
-        return;
+      } else {
+        // Else one thread issues them, and what they leave is stored at once.
+        store_runs_ += fmt::format(
+            "    if constexpr (!Layout<Config>::SPREADS)\n      store_chunk<{0}, {1}>(map({2}, {3}), leads, slot + {4}, {3}, "
+            "target_of(a.aux[{5}]), batch, row, {6}, p.m, {7});\n"
+            "    else if (warp == (turn + {8} * step) % 4)\n      copy_chunk<{0}, {1}>(map({2}, {3}), leads, slot + {4}, {3}, "
+            "batch, "
+            "row, {6}, p.m, {7});\n",
+            type, staged.along_m, known, width, run_bytes_, slot, column, columns, runs_stored_++);
+        store_rests_ += fmt::format("    store_rest<{}, {}>(slot + {}, {}, target_of(a.aux[{}]), batch, row, {}, p.m, {});\n",
+                                    type, staged.along_m, run_bytes_, width, slot, column, columns);
+        has_rests_ += fmt::format("    has = has || mapped_of<{0}>({1}) != ({1});\n", type, staged.along_m ? "p.m" : columns);
       }
-      // Else one thread issues them, and what they leave is stored at once.
-      store_runs_ += fmt::format(
-          "    if constexpr (!Layout<Config>::SPREADS)\n      store_chunk<{0}, {1}>(map({2}, {3}), leads, slot + {4}, {3}, "
-          "target_of(a.aux[{5}]), batch, row, {6}, p.m, {7});\n"
-          "    else if (warp == (turn + {8} * step) % 4)\n      copy_chunk<{0}, {1}>(map({2}, {3}), leads, slot + {4}, {3}, "
-          "batch, "
-          "row, {6}, p.m, {7});\n",
-          type, staged.along_m, known, width, run_bytes_, slot, column, columns, runs_stored_++);
-      store_rests_ += fmt::format("    store_rest<{}, {}>(slot + {}, {}, target_of(a.aux[{}]), batch, row, {}, p.m, {});\n", type,
-                                  staged.along_m, run_bytes_, width, slot, column, columns);
-      has_rests_ += fmt::format("    has = has || mapped_of<{0}>({1}) != ({1});\n", type, staged.along_m ? "p.m" : columns);
     } else {
       store_runs_ +=
           fmt::format("    store_by_threads<{}, {}>(slot + {}, {}, target_of(a.aux[{}]), batch, row, {}, end, {}, places);\n",
