@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 #include <optional>
 
 #include "ops/definition.hpp"
@@ -17,8 +18,12 @@ bool is_one_of(DataType t, std::initializer_list<DataType> types) {
   return std::find(types.begin(), types.end(), t) != types.end();
 }
 
-/// Strides of a packed matrix whose axis `major` is contiguous.
-Extents packed(const Extents& e, int major) { return major == 1 ? Extents{e[1], 1, e[0] * e[1]} : Extents{1, e[0], e[0] * e[1]}; }
+/// Strides of a packed matrix whose axis `major` is contiguous. One with more elements than there can be is refused later.
+Extents packed(const Extents& e, int major) {
+  std::int64_t all = 0;
+  if (__builtin_mul_overflow(e[0], e[1], &all)) all = std::numeric_limits<std::int64_t>::max();
+  return major == 1 ? Extents{e[1], 1, all} : Extents{1, e[0], all};
+}
 
 /// The contiguous axis of a packed matrix, `first` where both would do. Strides of axes of extent 1 do not count.
 std::optional<std::uint8_t> major_of(const TensorView& v, std::uint8_t first) {
