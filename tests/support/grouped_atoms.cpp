@@ -1,5 +1,7 @@
 #include "support/grouped_atoms.hpp"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -434,6 +436,32 @@ Graph atoms_graph(const AtomsKind& kind) {
   }
   if (!kind.is_alone) y.set_name("y").set_output(true);
   return g;
+}
+
+Graph blocks_graph(DataType type, std::int64_t columns, std::int64_t depth, bool in_atoms) {
+  Graph g({.io_data_type = type});
+  const Tensor x = g.tensor({.name = "x", .dim = {1, kRowsOfBlocks, depth}, .stride = {kRowsOfBlocks * depth, depth, 1}});
+  const Tensor w = g.tensor({.name = "w", .dim = {2, depth, columns}, .stride = {depth * columns, 1, depth}});
+  const Tensor o = g.tensor({.name = "o", .dim = {2}, .stride = {1}, .data_type = DataType::int32});
+  const auto both = g.block_scale_quantize(g.moe_grouped_matmul(x, w, o), 32, 1);
+  Tensor(both[0]).set_data_type(DataType::fp8_e4m3).set_output(true);
+  Tensor(both[1]).set_data_type(DataType::fp8_e8m0).set_output(true);
+  if (in_atoms) Tensor(both[1]).set_reordering_type(TensorReordering::f8_128x4);
+  return g;
+}
+
+void expect_held_bounds(const CompiledPlan& plan, bool in_atoms, const std::function<Bytes(std::int32_t)>& call) {
+  const std::int32_t whole = in_atoms ? 128 : 160;
+  const Bytes want = call(whole);
+  EXPECT_NO_THROW(plan.check());
+  EXPECT_EQ(call(whole + 7), want);
+  try {
+    plan.check();
+    ADD_FAILURE() << "nothing was told";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.rule(), "call.data");
+    EXPECT_NE(std::string(e.what()).find("offsets within blocks of rows"), std::string::npos) << e.what();
+  }
 }
 
 std::vector<AtomsOperand> draw_atoms_call(const AtomsKind& kind, Random& random) { return Call(kind, random).draw(); }

@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,13 @@ std::vector<AtomsKind> atoms_kinds();
 verglas::Graph atoms_graph(const AtomsKind& kind);
 /// A call: groups of none to 300 rows, rows before the first and behind the last one, padding that means nothing.
 std::vector<AtomsOperand> draw_atoms_call(const AtomsKind& kind, Random& random);
+/// Two groups of kRowsOfBlocks rows, quantised to MXFP8 by blocks along M.
+inline constexpr std::int64_t kRowsOfBlocks = 256;
+verglas::Graph blocks_graph(verglas::DataType type, std::int64_t columns, std::int64_t depth, bool in_atoms);
+/// A second group that begins within a block, or within an atom of its scales, begins where that does, and the next call is told.
+/// `call` has it begin at a row, and answers the bytes of all outputs.
+void expect_held_bounds(const verglas::CompiledPlan& plan, bool in_atoms,
+                        const std::function<std::vector<std::uint8_t>(std::int32_t)>& call);
 verglas::TensorView view_of(const AtomsOperand& operand, void* data, verglas::Device device = {});
 /// In words, the first byte of an output that is not what it should be; empty where all are.
 std::string atoms_fault(const AtomsOperand& operand, const std::vector<std::uint8_t>& got);

@@ -302,7 +302,7 @@ class Generator {
         load_ahead_ += fmt::format("    vector{}.load(a.aux[{}], p, t);\n", which, slot);
         begin_ += fmt::format("    vector{}.keep({});\n", which, words);
       }
-      const bool is_second = in_runs_ && std::ranges::find(second_, v) != second_.end();
+      const bool is_second = std::ranges::find(second_, v) != second_.end();
       line(fmt::format("vector{}.read(v{}, {}, {});", which, v, words,
                        !in_runs_   ? "at"
                        : is_second ? "at.of_run(1)"
