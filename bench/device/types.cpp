@@ -1,5 +1,5 @@
 // Products of every operand type beside cuBLASLt's in the like setting, through the public API, on one GPU.
-//   verglas_bench_gpu_types FILE [COMMIT [PART OF A CASE [PLANS]]]
+//   verglas_bench_gpu_types FILE [COMMIT [PARTS OF CASES, BY COMMAS [PLANS]]]
 // Random data, operands rotated beyond L2; the first PLANS plans (default 3), the rival (best of its first eight heuristics), and
 // beside types with scales our own first plan in bf16, in turn, order reversed each round. Steady: 0.1 s of the contender itself,
 // then a window of 30 ms between two readings of every SM's clock. Util: share of tensor cycles that did useful work, by the rate
@@ -8,6 +8,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <sstream>
 
 #include "device/cublaslt_product.hpp"
 #include "numeric/convert.hpp"
@@ -241,27 +242,33 @@ nlohmann::json measure(const Gpu& gpu, const ClockProbe& probe, const cuda::Cubl
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    fmt::print(stderr, "verglas_bench_gpu_types FILE [COMMIT [PART OF A CASE [PLANS]]]\n");
+    fmt::print(stderr, "verglas_bench_gpu_types FILE [COMMIT [PARTS OF CASES [PLANS]]]\n");
     return 2;
   }
   try {
-    const std::string part = argc > 3 ? argv[3] : "";
+    std::vector<std::string> parts;
+    std::istringstream list(argc > 3 ? argv[3] : "");
+    for (std::string part; std::getline(list, part, ',');) parts.push_back(part);
+    const auto is_wanted = [&](const std::string& name) {
+      return parts.empty() || std::ranges::any_of(parts, [&](const std::string& p) { return name.find(p) != std::string::npos; });
+    };
     const std::size_t plans = argc > 4 ? std::strtoul(argv[4], nullptr, 10) : 3;
     const Gpu gpu;
     const ClockProbe probe(gpu);
     const auto lt = cuda::cublaslt();
     if (!lt) throw std::runtime_error(lt.error().text);
-    nlohmann::json file = {{"device", gpu.name},
-                           {"driver", gpu.driver.version},
-                           {"cublaslt", (*lt)->version},
-                           {"commit", argc > 2 ? argv[2] : ""},
-                           {"command", "verglas_bench_gpu_types"},
-                           {"records", nlohmann::json::array()}};
+    nlohmann::json file = {
+        {"device", gpu.name},
+        {"driver", gpu.driver.version},
+        {"cublaslt", (*lt)->version},
+        {"commit", argc > 2 ? argv[2] : ""},
+        {"command", fmt::format("verglas_bench_gpu_types FILE COMMIT \"{}\" {}", argc > 3 ? argv[3] : "", plans)},
+        {"records", nlohmann::json::array()}};
     for (const Case& c : kCases) {
       std::vector<Shape> shapes(std::begin(kShapes), std::end(kShapes));
       if (c.b == DataType::fp4_e2m1) shapes.insert(shapes.end(), std::begin(kFewRows), std::end(kFewRows));
       for (const Shape& s : shapes) {
-        if (fmt::format("{} {}x{}x{}", c.name, s.m, s.n, s.k).find(part) == std::string::npos) continue;
+        if (!is_wanted(fmt::format("{} {}x{}x{}", c.name, s.m, s.n, s.k))) continue;
         if (s.k % 128 != 0 && (c.block != 0 || c.rival_b() != DataType::bf16)) continue;  // the rival asks for whole pieces
         for (auto& r : measure(gpu, probe, **lt, c, s, plans)) file["records"].push_back(std::move(r));
         std::ofstream(argv[1]) << file.dump(1) << '\n';

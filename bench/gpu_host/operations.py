@@ -1,6 +1,11 @@
 """Operations on a GPU beside our own plain product and beside the same steps in torch; and the host time of their calls.
 
-    operations.py [FILE [MxNxK...]]     with the package on PYTHONPATH; FILE takes the figures as JSON
+    operations.py [FILE [[OPERANDS:]MxNxK...]]     with the package on PYTHONPATH; FILE takes the figures as JSON
+
+OPERANDS is bf16 (where none is named), or mxfp8 or nvfp4: codes with a scale for each block, which cuDNN's operations ask for
+in all but SwiGLU and the projection. torch has no product of these on Hopper: its steps decode both matrices to bf16, without
+rounding, and `torch_ahead_ms` is their time where those of B, the weights, were decoded before. Our plain product has the same
+operands as the operation.
 
 Device time: contenders in turn and in reverse, each for 60 ms and then a window of about 30 ms between two events, the median of
 five windows; the first round is thrown away. Without the warm-up whoever follows a less hungry contender has a higher clock: our
@@ -21,6 +26,7 @@ from typing import Any
 
 import torch
 import verglas
+from operands import Operand, operand, plain
 
 # Square; gate and up of Llamas of 8, 3 and 1 billion parameters; and less depth: a chunk of a long K, the output of a low rank.
 SIZES = ["4096x4096x4096", "4096x28672x4096", "8192x16384x3072", "8192x16384x2048", "8192x8192x1024", "16384x4096x512"]
@@ -36,19 +42,6 @@ def empty(rows: int, columns: int, dtype: torch.dtype = BF16) -> torch.Tensor:
     return torch.empty(rows, columns, 1, device="cuda", dtype=dtype)
 
 
-def plain(a: torch.Tensor, b: torch.Tensor) -> Callable[[], Any]:
-    """Our product of the same size."""
-    (m, k, _), n = a.shape, b.shape[0]
-    graph = verglas.Graph(io_data_type="bf16", device="cuda:0")
-    x = graph.tensor(name="a", dim=(1, m, k), stride=(m * k, k, 1))
-    y = graph.tensor(name="b", dim=(1, k, n), stride=(k * n, 1, k))
-    graph.matmul(x, y).set_output(True).set_name("d")
-    graph.build()
-    given = a.squeeze(-1).unsqueeze(0), b.squeeze(-1).t().unsqueeze(0), empty(m, n).squeeze(-1).unsqueeze(0)
-    plan = graph.plan
-    return lambda: plan(*given)
-
-
 def quantised(z: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
     """e4m3 and bytes of e8m0 of blocks of 32 along a dimension, in torch's steps."""
     blocks = z.unflatten(dim, (-1, 32))
@@ -56,28 +49,39 @@ def quantised(z: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
     return (blocks / byte.exp2()).flatten(dim, dim + 1).to(torch.float8_e4m3fn), (byte + 127).squeeze(dim + 1).to(torch.uint8)
 
 
-def rope(m: int, n: int, k: int) -> tuple[Calls, Callable[[], Any]]:
+def steps_of(a: Operand, b: Operand, steps: Callable[[torch.Tensor, torch.Tensor], Any]) -> Calls:
+    """torch's steps over a and bᵀ."""
+    x, y = a.wide(), b.wide()
+    ahead = y().t()
+    if b.scales is None:
+        return {"torch": lambda: steps(x(), ahead)}
+    return {"torch": lambda: steps(x(), y().t()), "torch_ahead": lambda: steps(x(), ahead)}
+
+
+def rope(m: int, n: int, k: int, kind: str) -> tuple[Calls, Callable[[], Any]]:
     """Heads of 192 features, the last 64 of each rotated, quantised in both directions."""
     heads = n // 192
-    x, w = matrix(m, k)[..., 0], matrix(192 * heads, k)[..., 0]
+    a, b = operand(m, k, kind), operand(192 * heads, k, kind)
     cos, sin = matrix(m, 64)[..., 0], matrix(m, 64)[..., 0]
-    outputs = verglas.gemm_proj_rope_mxfp8_forward(x, w, cos, sin).values()
+    scales = [of.scales.view(torch.uint8) for of in (a, b) if of.scales is not None]
+    outputs = list(verglas.gemm_proj_rope_mxfp8_forward(a.codes, b.codes, cos, sin, *scales).values())
 
-    def steps() -> Any:
-        y = (x @ w.t()).view(m, heads, 192).float()
-        even, odd = y[..., 128::2], y[..., 129::2]
+    def steps(x: torch.Tensor, y: torch.Tensor) -> Any:
+        z = (x @ y).view(m, heads, 192).float()
+        even, odd = z[..., 128::2], z[..., 129::2]
         c, s = cos.float()[:, None], sin.float()[:, None]
         first, second = even * c[..., :32] - odd * s[..., :32], odd * c[..., 32:] + even * s[..., 32:]
-        z = torch.cat([y[..., :128], first, second], -1)
+        z = torch.cat([z[..., :128], first, second], -1)
         return *quantised(z, 2), *quantised(z, 0)
 
-    ours = verglas.GemmProjRopeMxfp8Bf16In(x, w, cos, sin, *outputs, w_out_in=True)
-    calls = {
-        "ours": prepared(ours, x, w, cos, sin, *outputs),
-        "torch": steps,
-        "plain": plain(x.unsqueeze(-1), w.unsqueeze(-1)),
-    }
-    return calls, lambda: verglas.gemm_proj_rope_mxfp8_forward(x, w, cos, sin)
+    if scales:
+        given = [a.codes, scales[0], b.codes, scales[1], cos, sin, *outputs]
+        ours = verglas.GemmProjRopeMxfp8Mxfp8In(*given)
+    else:
+        given = [a.codes, b.codes, cos, sin, *outputs]
+        ours = verglas.GemmProjRopeMxfp8Bf16In(*given, w_out_in=True)
+    calls = {"ours": prepared(ours, *given), **steps_of(a, b, steps), "plain": plain(a, b)}
+    return calls, lambda: verglas.gemm_proj_rope_mxfp8_forward(a.codes, b.codes, cos, sin, *scales)
 
 
 def prepared(operation: Any, *tensors: Any) -> Callable[[], Any]:
@@ -85,51 +89,65 @@ def prepared(operation: Any, *tensors: Any) -> Callable[[], Any]:
     return lambda: operation.execute(*tensors)
 
 
-def cases(m: int, n: int, k: int) -> dict[str, Callable[[], tuple[Calls, Callable[[], Any]]]]:
+def cases(m: int, n: int, k: int, kind: str) -> dict[str, Callable[[], tuple[Calls, Callable[[], Any]]]]:
     """Of each operation what makes its class, torch's steps and our plain product, and its function."""
-    a, b, dy, prob = matrix(m, k), matrix(n, k), matrix(m, n), matrix(m, 1, torch.float32)
+    of_a, of_b = operand(m, k, kind), operand(n, k, kind)
+    a, b, sfa, sfb = of_a.codes[..., None], of_b.codes[..., None], of_a.atoms, of_b.atoms
+    dy, prob = matrix(m, n), matrix(m, 1, torch.float32)
     ab, c, half = empty(m, n), empty(m, n), empty(m, n // 2)
     one, dprob = empty(1, 1, torch.float32), empty(m, 1, torch.float32)
-    x, y, g, p = a[..., 0], b[..., 0].t(), dy[..., 0], prob[..., 0]
-    product = plain(a, b)
+    g, p = dy[..., 0], prob[..., 0]
+    product, block = plain(of_a, of_b), of_a.block or 16
 
-    def swiglu() -> Any:
+    def swiglu(x: torch.Tensor, y: torch.Tensor) -> Any:
         up, gate = (x @ y).view(m, n // 64, 2, 32).unbind(2)
         return up * torch.nn.functional.silu(gate)
 
-    def dsrelu() -> Any:
+    def dsrelu(x: torch.Tensor, y: torch.Tensor) -> Any:
         r = torch.relu(x @ y)
         return 2 * r * g * p, (r * r * g).sum(1, dtype=torch.float32)
 
-    def case(operation: type, function: Callable[[], Any], steps: Callable[[], Any], *tensors: Any) -> Any:
-        return lambda: ({"ours": prepared(operation(*tensors), *tensors), "torch": steps, "plain": product}, function)
+    def case(operation: type, function: Callable[[], Any], steps: Callable[..., Any], *tensors: Any, **scales: Any) -> Any:
+        def make() -> tuple[Calls, Callable[[], Any]]:
+            samples = {f"sample_{name}": of for name, of in scales.items()}
+            given = {f"{name}_tensor": of for name, of in scales.items()}
+            ours = operation(*tensors, **samples, sf_vec_size=block)
+            ours.compile()
+            calls = {"ours": lambda: ours.execute(*tensors, **given), **steps_of(of_a, of_b, steps), "plain": product}
+            return calls, function
+
+        return make
 
     return {
         "amax": case(
             verglas.GemmAmax,
-            lambda: verglas.gemm_amax_forward(a, b, c_dtype=BF16),
-            lambda: (x @ y).abs().max(),
-            *(a, b, None, None, c, one),
+            lambda: verglas.gemm_amax_forward(a, b, sfa, sfb, c_dtype=BF16, sf_vec_size=block),
+            lambda x, y: (x @ y).abs().max(),
+            *(a, b, sfa, sfb, c, one),
         ),
         "SwiGLU": case(
             verglas.GemmSwiglu,
-            lambda: verglas.gemm_swiglu_forward(a, b, ab12_dtype=BF16, c_dtype=BF16),
+            lambda: verglas.gemm_swiglu_forward(
+                a, b, ab12_dtype=BF16, c_dtype=BF16, sfa_tensor=sfa, sfb_tensor=sfb, sf_vec_size=block
+            ),
             swiglu,
             *(a, b, ab, half),
+            sfa=sfa,
+            sfb=sfb,
         ),
         "squared ReLU": case(
             verglas.GemmSrelu,
-            lambda: verglas.gemm_srelu_forward(a, b, None, None, prob),
-            lambda: torch.relu(x @ y).square() * p,
-            *(a, b, ab, c, None, None, prob),
+            lambda: verglas.gemm_srelu_forward(a, b, sfa, sfb, prob, sf_vec_size=block),
+            lambda x, y: torch.relu(x @ y).square() * p,
+            *(a, b, ab, c, sfa, sfb, prob),
         ),
         "its gradient": case(
             verglas.GemmDsrelu,
-            lambda: verglas.gemm_srelu_backward(a, b, dy, None, None, prob),
+            lambda: verglas.gemm_srelu_backward(a, b, dy, sfa, sfb, prob, sf_vec_size=block),
             dsrelu,
-            *(a, b, dy, c, dprob, None, None, prob),
+            *(a, b, dy, c, dprob, sfa, sfb, prob),
         ),
-        "projection + RoPE + MXFP8": lambda: rope(m, n, k),
+        **({} if kind == "nvfp4" else {"projection + RoPE + MXFP8": lambda: rope(m, n, k, kind)}),
     }
 
 
@@ -173,8 +191,10 @@ def main() -> int:
         "commit": os.environ.get("COMMIT", "unknown"),
     }
     result |= {"rows": [], "refused": {}, "host_us": {}}
-    for m, n, k in (map(int, size.split("x")) for size in sys.argv[2:] or SIZES):
-        for name, make in cases(m, n, k).items():
+    for wanted in sys.argv[2:] or SIZES:
+        kind, _, size = wanted.rpartition(":")
+        m, n, k = map(int, size.split("x"))
+        for name, make in cases(m, n, k, kind or "bf16").items():
             try:
                 calls, _ = make()
             except verglas.UnsupportedError as error:  # an engine has to learn it first
@@ -182,7 +202,8 @@ def main() -> int:
                 result["refused"][name] = str(error).splitlines()[0]
                 continue
             ms = device_times(calls)
-            row = {"operation": name, "m": m, "n": n, "k": k, **{f"{who}_ms": round(t, 4) for who, t in ms.items()}}
+            row = {"operation": name, "operands": kind or "bf16", "m": m, "n": n, "k": k}
+            row |= {f"{who}_ms": round(t, 4) for who, t in ms.items()}
             row |= {"plain_over_ours": round(ms["plain"] / ms["ours"], 3), "torch_over_ours": round(ms["torch"] / ms["ours"], 2)}
             result["rows"].append(row)
             print(row, flush=True)
@@ -190,8 +211,8 @@ def main() -> int:
             if len(sys.argv) > 1:  # what there is, should the next be cut
                 Path(sys.argv[1]).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     x, y = torch.randn(64, 64, device="cuda", dtype=BF16), torch.randn(64, 64, device="cuda", dtype=BF16)
-    hosts = {"torch.mm": lambda: torch.mm(x, y), "plain plan": plain(x.unsqueeze(-1), y.unsqueeze(-1))}
-    for name, make in cases(64, 192, 64).items():
+    hosts = {"torch.mm": lambda: torch.mm(x, y), "plain plan": plain(Operand(x, None, 0), Operand(y, None, 0))}
+    for name, make in cases(64, 192, 64, "bf16").items():
         if name not in result["refused"]:
             calls, function = make()
             hosts |= {f"{name}, class": calls["ours"], f"{name}, function": function}
