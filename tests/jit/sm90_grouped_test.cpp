@@ -176,6 +176,29 @@ std::vector<Named> graphs() {
       {"nvfp4_columns_to_mxfp8_atoms",
        [](Moe& m) { m.quantised(m.scaled(DataType::fp4_e2m1, 16, MoeMode::none, true), true, true); }},
       {"nvfp4_to_mxfp8_atoms", [](Moe& m) { m.quantised(m.scaled(DataType::fp4_e2m1, 16, MoeMode::none, true), true); }},
+      {"gradient_of_squared_relu_of_mxfp8",
+       [](Moe& m) {
+         const Tensor r = m.g.relu(m.scaled(DataType::fp8_e4m3, 32, MoeMode::none, true)), dy = m.input("dy", {1, m.rows, kN});
+         m.g.mul(m.g.mul(m.g.scalar(2.0), r), m.g.mul(dy, m.input("prob", {1, m.rows, 1}, DataType::fp32))).set_output(true);
+         m.reduce(m.g.mul(m.g.mul(r, r), dy), ReductionMode::add, {1, m.rows, 1});
+       }},
+      {"bias_gradient_of_mxfp8",
+       [](Moe& m) {
+         const Tensor y = m.scaled(DataType::fp8_e4m3, 32, MoeMode::none).set_output(true);
+         m.reduce(y, ReductionMode::add, {kGroups, 1, kN});
+         m.reduce(y, ReductionMode::amax, {kGroups, 1, 1});
+       }},
+      {"norms_of_nvfp4",
+       [](Moe& m) {
+         m.reduce(m.scaled(DataType::fp4_e2m1, 16, MoeMode::none).set_output(true), ReductionMode::norm2, {1, m.rows, 1});
+       }},
+      {"runs_of_mxfp8_with_amax",
+       [](Moe& m) {
+         const Tensor y = m.swiglu(m.scaled(DataType::fp8_e4m3, 32, MoeMode::none, true), true).set_output(true);
+         m.reduce(y, ReductionMode::amax, {kGroups, 1, 1});
+       }},
+      {"mxfp8_in_fp32",
+       [](Moe& m) { m.scaled(DataType::fp8_e4m3, 32, MoeMode::none, true).set_output(true).set_data_type(DataType::fp32); }},
       {"converted",
        [](Moe& m) {
          const Tensor scale = m.input("scale", {1, 1, 1}, DataType::fp32);

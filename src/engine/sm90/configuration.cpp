@@ -95,10 +95,8 @@ int line_bytes_of_a(const KernelConfig& c) noexcept {
 bool is_fp8_product(const KernelConfig& c) noexcept { return is_fp8(c.input); }
 int instruction_n(const KernelConfig& c) noexcept {
   // With scales two products are in hand, each of them beside those, and two at least make a tile.
-  const int held = (copies(c) || c.rotates || (c.quantisers > 0 && (c.vectors > 0 || (c.group_atoms && c.run_bytes > 0))) ? 160
-                    : c.by_address                                                                                        ? 184
-                                                                                                                          : 192) -
-                   results_of(c);
+  const bool has_tables = c.quantisers > 0 && c.group_atoms && c.run_bytes > 0;
+  const int held = (copies(c) || has_tables ? 160 : c.by_address ? 184 : 192) - results_of(c);
   const int most = c.scaled ? std::clamp(std::min(c.block_n, held) / 2, 8, 64) : c.promoted ? 192 : 256;
   int parts = 1;
   while (c.block_n / parts > most || c.block_n % (8 * parts) != 0) ++parts;
@@ -128,7 +126,8 @@ int quantised_columns(const KernelConfig& c) noexcept {
   return runs || c.scaled || copies(c) || (c.has_d && c.column_quantisers > 0) ? 64 : 128;
 }
 int units_at_once(const KernelConfig& c) noexcept {
-  return c.loads_tile && c.column_reductions == 0 && c.quantisers == 0 && c.run_bytes == 0 ? 4 : 1;
+  if (!c.loads_tile || c.column_reductions > 0 || c.quantisers > 0 || c.run_bytes > 0) return 1;
+  return !c.held ? 4 : c.reductions > 1 ? 1 : 2;
 }
 bool stores_through(const KernelConfig& c) noexcept { return c.quantisers > 0 && c.promoted && !c.scaled && !c.rotates; }
 bool stores_first(const KernelConfig& c) noexcept {

@@ -138,6 +138,11 @@ std::vector<Shape> family_of(const chain::FusionChain& c, int sm_count) {
 /// What is kept beside the accumulators while they drain, where A enters from registers: little fits.
 bool keeps_much(const chain::FusionChain& c) {
   const auto is_of_all = [](const chain::Reduction& r) { return r.reduces[1] && r.reduces[2]; };
+  const auto is_of_columns = [](const chain::Reduction& r) { return r.reduces[1] && !r.reduces[2]; };
+  if (!has_runs(c) && c.quantised.empty()) {
+    const bool alone = c.reductions.size() == 1 && staged_roles(c).tile.role < 0;
+    return c.reductions.size() > 2 || (!alone && std::ranges::any_of(c.reductions, is_of_columns));
+  }
   if (c.reductions.size() > 1 || !std::ranges::all_of(c.reductions, is_of_all)) return true;
   if (has_runs(c)) return c.quantised.size() + c.reductions.size() > 1;
   const std::size_t found = c.reductions.size() + c.quantised.size();
@@ -151,8 +156,6 @@ bool spills_beside_groups(const KernelConfig& k) {
   if (k.groups == 0 || k.depth_groups || k.consumers == 1) return false;
   const bool runs = k.run_bytes > 0, reduces = k.reductions > 0;
   if (k.schedule == Schedule::pingpong && reduces && (k.producers > 1 || (results_of(k) > 128 && k.vectors > 0))) return true;
-  if (k.scaled && k.has_d && k.block_n > 128 && bytes_of(k.output) == 4) return true;
-  if (k.scaled && reduces && (runs || k.has_d)) return true;
   if (k.quantisers == 0 || k.vectors == 0) return false;
   return (runs && k.gathers) || (k.by_address && k.quantisers > 1) || (k.block_n > 192 && (reduces || (runs && k.promoted)));
 }
@@ -326,7 +329,8 @@ std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) 
       if (runs && k.held && !c.reductions.empty() && k.run_bytes > 12'288) continue;
       if (!runs && !k.rotates && results_of(k) > 128 && (stores_much || reduces_much || !c.quantised.empty() || by_threads))
         continue;
-      if (results_of(k) > 32 && instructions_of(c, k) > kMostInstructions) continue;  // the smallest tile is always offered
+      // The smallest tile is always offered.
+      if (results_of(k) > 32 && instructions_of(c, k) > (k.held ? kMostHeld : kMostInstructions)) continue;
       const std::array<std::int64_t, 4> extents = extents_of(s.exchanged ? turned : c);
       ranked.emplace_back(predict_seconds(k, extents, sm_count, drain_of(c), c.grouping.groups), std::move(knobs));
     }

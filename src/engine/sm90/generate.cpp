@@ -112,8 +112,8 @@ class Generator {
     }
     const auto which = static_cast<std::size_t>(it - staged_.further.begin());
     const std::string chunk = fmt::format("{} * Config::FURTHER_BUFFERS * Layout<Config>::CHUNK_BYTES", which);
-    line(fmt::format("stage<{}, {}>({{at.further.chunk + {}, at.further.width / {}, at.further.col}}, v{});", type, it->along_m,
-                     chunk, it->shrink, s.value));
+    line(fmt::format("stage<{}, {}>({{at.further.chunk + {}, at.further.width / {}, at.further.col, at.further.thread}}, v{});",
+                     type, it->along_m, chunk, it->shrink, s.value));
     store_further_ += fmt::format(
         "    store_chunk<{}, {}>(map({}, width), leader, chunk + {}, width / {}, target_of(a.aux[{}]), batch, row, col, p.m, "
         "p.n);\n",
@@ -220,8 +220,8 @@ class Generator {
     const std::string column =
         s.run < 0 ? fmt::format("{} * pair", chain::kRun) : fmt::format("{} * pair + {}", 2 * chain::kRun, first * chain::kRun);
     const std::string columns = s.run < 0 ? "p.n / 2" : "p.n";
-    line(fmt::format("stage<{}, {}>({{at.place.chunk + {}, {}, at.place.col + {}}}, v{});", type, staged.along_m, run_bytes_,
-                     width, runs == 2 ? s.run * chain::kRun : 0, s.value));
+    line(fmt::format("stage<{}, {}>({{at.place.chunk + {}, {}, at.place.col + {}, at.place.thread}}, v{});", type, staged.along_m,
+                     run_bytes_, width, runs == 2 ? s.run * chain::kRun : 0, s.value));
     const bool of_rows = c_.grouping.axis == chain::GroupedAxis::m;
     if (s.run <= 0) {
       plan_.run_outputs.push_back(s.role);
@@ -369,13 +369,15 @@ class Generator {
       state_ += fmt::format("  float columns{}[4 * Fold::UNITS];\n", j);
       begin_chunk_ +=
           fmt::format("    if constexpr (!Fold::BEHIND)\n      for (float& x : columns{}) x = {}::identity();\n", j, mode);
-      const std::string fold = fmt::format("fold_columns<{}, Config::BLOCK_N, {{}}>({}, columns{}, {{}});", mode, rows, j);
+      const std::string fold =
+          fmt::format("fold_columns<{}, Config::BLOCK_N, {{}}>({}, columns{}, {{}}, piece.thread);", mode, rows, j);
       line(fmt::format("absorb_columns<{}, Fold::WHOLE>(columns{}, {}, at, Fold::first_of(at.unit, at.place.col));", mode, j,
                        value));
       line("if constexpr (Fold::SINGLE) " + fmt::format(fmt::runtime(fold), 1, "at.block, at.unit"));
       pass_ += fmt::format("    if constexpr (Fold::BEHIND) pass_columns<{}, Fold::WHOLE>(columns{}, block, unit);\n", mode, j);
-      end_units_ += fmt::format("    if constexpr (Fold::BEHIND) Fold::fold_behind<{}>({}, columns{}, at.block, at.unit);\n",
-                                mode, rows, j);
+      end_units_ +=
+          fmt::format("    if constexpr (Fold::BEHIND) Fold::fold_behind<{}>({}, columns{}, at.block, at.unit, piece.thread);\n",
+                      mode, rows, j);
       end_chunk_ +=
           "    if constexpr (!Fold::SINGLE && !Fold::BEHIND) " + fmt::format(fmt::runtime(fold), "UNITS", "block, unit") + "\n";
       ending_.columns += fmt::format("    {}::store_columns({}, p, piece, {});\n", reducer, argument, rows);

@@ -131,7 +131,8 @@ double predict_seconds(const KernelConfig& c, const std::array<std::int64_t, 4>&
   const double instruction = std::max(c.block_n / 2.0, 16 + c.block_n / 4.0);
   // The add hides behind the other consumer's products, of 256 columns a hundredth more: those look for the next stage ahead.
   const double promoted = c.groups > 0 ? 1.08 : c.block_n > 192 ? 1.01 : 1.02;
-  const double promotion = c.scaled ? 3.0 : c.promoted ? promoted : 1.0;
+  // Of sums with scales, narrow instructions take longer for a column.
+  const double promotion = c.scaled ? (instruction_n(c) < 48 ? 3.2 : 3.0) : c.promoted ? promoted : 1.0;
   const double alone = c.consumers > 1 ? 1.0 : c.scaled ? 1.3 : 1.05;  // between its stages the tensor cores wait
   const auto is_int = [](DataType t) { return t == DataType::int8 || t == DataType::uint8; };
   const bool converts = is_int(c.a_stored) || is_int(c.b_stored);  // by a prologue: nothing else makes 16-bit values of them

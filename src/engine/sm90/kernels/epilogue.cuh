@@ -279,7 +279,7 @@ class Drain {
   template <int WIDTH, bool ENDS = true, class Accumulator>
   VG_DEVICE void fill_units(uint32 chunk, uint32 further, Accumulator (&acc)[C::GEMMS][L::M_BLOCKS][C::BLOCK_N / 2],
                             Epilogue& epilogue, const TilePiece& piece, int block, int c) {
-    const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
+    const int lane = piece.lane(), warp = piece.warp();
     const int first = chunk_start<L>(c) / Output::BYTES;
     const int in_piece = 64 * block + 16 * warp + lane / 4, col = piece.col + lane % 4 * 2;
     const int row = Rows::row(piece, in_piece), down = Rows::down(piece, in_piece, row);
@@ -299,7 +299,7 @@ class Drain {
         }
         float x[COUNT][C::GEMMS][8];
 #pragma unroll
-        for (int k = 0; k < COUNT; ++k) epilogue.fetch({chunk, WIDTH, in_chunk + 16 * k}, u + k);
+        for (int k = 0; k < COUNT; ++k) epilogue.fetch({chunk, WIDTH, in_chunk + 16 * k, piece.thread}, u + k);
 #pragma unroll
         for (int k = 0; k < COUNT; ++k) {
 #pragma unroll
@@ -314,8 +314,8 @@ class Drain {
                   col + 16 * (u + k),
                   block,
                   u + k,
-                  {chunk, WIDTH, in_chunk + 16 * k},
-                  {further, WIDTH, in_chunk + 16 * k},
+                  {chunk, WIDTH, in_chunk + 16 * k, piece.thread},
+                  {further, WIDTH, in_chunk + 16 * k, piece.thread},
                   end_of(piece),
                   down};
         };
@@ -346,15 +346,24 @@ class Drain {
       if constexpr (Epilogue::STEP > 0 && ENDS) {
         const int last = (first + least(start + 16 * STEP, WIDTH / Output::BYTES)) / 16 - 1;
         // The column is formed anew: kept over the units, it spills beside producers that decode.
-        epilogue.end_units({piece.batch, row, piece.col + lane % 4 * 2 + 16 * last, block, last, {}, {}, end_of(piece), down});
+        epilogue.end_units({piece.batch,
+                            row,
+                            piece.col + lane % 4 * 2 + 16 * last,
+                            block,
+                            last,
+                            {0, 0, 0, piece.thread},
+                            {},
+                            end_of(piece),
+                            down});
       }
     }
   }
   VG_DEVICE void end_units(Epilogue& epilogue, const TilePiece& piece, int block, int last) {
-    const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
+    const int lane = piece.lane(), warp = piece.warp();
     const int in_piece = 64 * block + 16 * warp + lane / 4;
     const int row = Rows::row(piece, in_piece), down = Rows::down(piece, in_piece, row);
-    epilogue.end_units({piece.batch, row, piece.col + lane % 4 * 2 + 16 * last, block, last, {}, {}, end_of(piece), down});
+    epilogue.end_units(
+        {piece.batch, row, piece.col + lane % 4 * 2 + 16 * last, block, last, {0, 0, 0, piece.thread}, {}, end_of(piece), down});
   }
   /// All chunks of a tile.
   VG_DEVICE void store_all(const Epilogue& epilogue, const TilePiece& piece) {

@@ -96,21 +96,24 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
       ring.skip(turns.k_blocks_of_first());
     }
   }
-  epilogue.start({.consumer = consumer, .scratch = smem + L::SCRATCH + consumer * L::SCRATCH_BYTES});
+  const TilePiece whole{
+      .consumer = consumer, .scratch = smem + L::SCRATCH + consumer * L::SCRATCH_BYTES, .thread = threadIdx.x % 128};
+  epilogue.start(whole);
   for (turns.begin(consumer); turns.more(); turns.next()) {
     const Tile tile = turns.tile();
     const int share = C::PINGPONG ? 0 : consumer, first_row_block = share * L::M_BLOCKS;
-    const TilePiece piece{tile.batch,
-                          tile.m * (C::PINGPONG ? 1 : C::CONSUMERS) + share,
-                          tile.n,
-                          tile.row + 64 * first_row_block,
-                          tile.n * C::BLOCK_N,
-                          consumer,
-                          smem + L::SCRATCH + consumer * L::SCRATCH_BYTES,
-                          C::GATHERS || C::SCATTERS ? p.m : tile.end,
-                          tile.d_batch,
-                          L::ENDS_EARLY ? (tile.end - tile.row + 63) / 64 - first_row_block : L::M_BLOCKS,
-                          C::GATHERS || C::SCATTERS ? smem + L::PLACES + consumer * L::PLACES_BYTES : 0};
+    TilePiece piece{tile.batch,
+                    tile.m * (C::PINGPONG ? 1 : C::CONSUMERS) + share,
+                    tile.n,
+                    tile.row + 64 * first_row_block,
+                    tile.n * C::BLOCK_N,
+                    consumer,
+                    smem + L::SCRATCH + consumer * L::SCRATCH_BYTES,
+                    C::GATHERS || C::SCATTERS ? p.m : tile.end,
+                    tile.d_batch,
+                    L::ENDS_EARLY ? (tile.end - tile.row + 63) / 64 - first_row_block : L::M_BLOCKS,
+                    C::GATHERS || C::SCATTERS ? smem + L::PLACES + consumer * L::PLACES_BYTES : 0,
+                    threadIdx.x % 128};
     if constexpr (C::GATHERS || C::SCATTERS) find_places<C>(p, piece, tile.end);
     epilogue.load_ahead(piece);
     typename Wgmma::Accumulator acc[C::GEMMS][L::M_BLOCKS][C::BLOCK_N / 2];
@@ -177,10 +180,12 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
       for (float& x : acc[0][0])
         if constexpr (SHORT != 0) x *= static_cast<float>(1 << SHORT);
     }
+    // What is formed of it is formed here: the compiler would keep it from tile to tile, beside products that leave no registers.
+    if constexpr (C::SCALED || C::HELD) asm volatile("" : "+r"(piece.thread));
     drain(acc, epilogue, piece);
     split.release();
   }
-  if (count != 0) epilogue.finish({.consumer = consumer, .scratch = smem + L::SCRATCH + consumer * L::SCRATCH_BYTES});
+  if (count != 0) epilogue.finish(whole);
   if (consumer == 0 && ((C::GROUPS > 0 && !C::DEPTH_GROUPS) || (count == 0 && blockIdx.x == 0)))
     epilogue.clear({.scratch = smem + L::SCRATCH});
   split.finish();

@@ -41,7 +41,7 @@ struct RowVector {
   }
   template <class Lane>
   VG_DEVICE static void read(Lane (&v)[8], uint32 words, const Position& at) {
-    const uint32 from = words + 4 * (16 * at.unit + threadIdx.x % 4 * 2);
+    const uint32 from = words + 4 * (16 * at.unit + at.place.thread % 4 * 2);
     float x[4];
     load_pair(from, x[0], x[1]);
     load_pair(from + 32, x[2], x[3]);

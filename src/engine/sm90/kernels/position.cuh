@@ -12,10 +12,13 @@ struct Constant {
 /// way.
 constexpr int NO_PLACE = 0x7ffffff8;
 
-/// A unit's place in a staged chunk: lines of `width` bytes, first column.
+/// A unit's place in a staged chunk: lines of `width` bytes, first column. `thread`: see TilePiece.
 struct Place {
   uint32 chunk;
   int width, col;
+  uint32 thread;
+  VG_DEVICE int lane() const { return static_cast<int>(thread % 32); }
+  VG_DEVICE int warp() const { return static_cast<int>(thread / 32); }
 };
 
 /// Where the first of a thread's 8 values lies in D. A unit is 64 rows by 16 columns of one warpgroup:
@@ -53,6 +56,10 @@ struct TilePiece {
   int d_batch;     // of D and what is stored like it, where `batch` is a group
   int blocks;      // of 64 rows, up to the last row that it may write
   uint32 places;  // shared memory: where each row of the piece lies in D, NO_PLACE where it has none; where the flavor has places
+  uint32 thread;  // of the warpgroup, as the drain knows it: what it forms of it is not kept from tile to tile where registers
+                  // are few beside products
+  VG_DEVICE int lane() const { return static_cast<int>(thread % 32); }
+  VG_DEVICE int warp() const { return static_cast<int>(thread / 32); }
 };
 
 /// Where row `i` of a piece lies in D.

@@ -108,7 +108,7 @@ struct Quantiser {
   VG_DEVICE void unit(const float (&v)[8], const Aux& data, const Aux& scales, const Parameters& p, const Position& at,
                       const Rows& rows = {}) {
     if (at.unit == 0 && !ANEW) {
-      out.begin(data, at, at.col - 2 * (static_cast<int>(threadIdx.x) % 4), p.n / PART);
+      out.begin(data, at, at.col - 2 * (at.place.lane() % 4), p.n / PART);
       begin_scales(scales, p, at, rows);
     }
 #pragma unroll
@@ -128,7 +128,7 @@ struct Quantiser {
   template <class Rows>
   VG_DEVICE void begin_scales(const Aux& scales, const Parameters& p, const Position& at, const Rows& rows) {
     // Lanes with an even number find scales of the upper row, the others of the lower one.
-    int row = at.row + at.down * static_cast<int>(threadIdx.x % 2);
+    int row = at.row + at.down * (at.place.lane() % 2);
     asm volatile("" : "+r"(row));
     scale = static_cast<char*>(const_cast<void*>(scales.address)) +
             place_of_scales<INTERLEAVED>(scales, BY_GROUP ? row + rows.shift(at.batch) : row, 0, BY_GROUP ? 0 : at.batch, p.m,
@@ -139,7 +139,7 @@ struct Quantiser {
   VG_DEVICE void several(const Aux& data, const Aux& scales, const Parameters& p, const TilePiece& t, const Position& at,
                          uint32 words, const Rows& rows) {
     constexpr int BLOCKS = COUNT * 16 / BLOCK, EACH = BLOCKS == 1 ? 1 : BLOCKS / 2;  // of a row, of a lane
-    const int quad = static_cast<int>(threadIdx.x % 4), col = at.col - 2 * quad, first_held = (at.unit - COUNT + 1) % HELD;
+    const int quad = at.place.lane() % 4, col = at.col - 2 * quad, first_held = (at.unit - COUNT + 1) % HELD;
     const auto value = [&](int u, int i) { return held[first_held + u][i]; };
     float own[BLOCKS];  // of the row of this lane
 #pragma unroll
@@ -160,8 +160,8 @@ struct Quantiser {
     uint32 stored[EACH];
     float factor[EACH];
     const int blocks = static_cast<int>(static_cast<uint32>(p.n) / (PART * BLOCK));
-    const int first =
-        static_cast<int>(static_cast<uint32>(col - 16 * (COUNT - 1)) / BLOCK + (BLOCKS == 1 ? 0 : EACH * (threadIdx.x % 4 / 2)));
+    const int first = static_cast<int>(static_cast<uint32>(col - 16 * (COUNT - 1)) / BLOCK +
+                                       (BLOCKS == 1 ? 0 : EACH * (at.place.thread % 4 / 2)));
     const int left = at.row + at.down * (quad % 2) < at.end && (BLOCKS > 1 || quad < 2) ? blocks - first : 0;
 #pragma unroll
     for (int e = 0; e < EACH; ++e) {
@@ -215,7 +215,7 @@ struct ColumnQuantiser {
   template <class Rows = NoGroupRows>
   VG_DEVICE void unit(const float (&v)[8], const Aux& data, const Aux&, const Parameters& p, const Position& at,
                       const Rows& = {}) {
-    if (at.unit == 0) out.begin(data, at, at.col - 2 * (static_cast<int>(threadIdx.x) % 4), p.n);
+    if (at.unit == 0) out.begin(data, at, at.col - 2 * (at.place.lane() % 4), p.n);
 #pragma unroll
     for (int i = 0; i < 8; ++i) held[at.unit % HELD][i] = v[i];
   }
@@ -235,7 +235,7 @@ struct ColumnQuantiser {
     constexpr uint32 LINE = 64 * COUNT, WARP = 512 * (THROUGH ? GROUP : COUNT);  // bytes
     // A lane finds the scales of so many neighbouring columns of a piece, or lanes from LANES on those of others once more.
     constexpr int OWN = BLOCK == 16 ? COUNT / 2 : COUNT < 4 ? 1 : COUNT / 4, LANES = 16 * COUNT / (BLOCK / 16) / OWN;
-    uint32 thread = threadIdx.x % 128;
+    uint32 thread = at.place.thread;
     if constexpr (ANEW) asm volatile("" : "+r"(thread));
     const uint32 lane = thread % 32, warp = thread / 32, quad = lane % 4;
     const int first_held = (at.unit - COUNT + 1) % HELD;
@@ -323,7 +323,7 @@ struct Rounder {
   NarrowStore<Elements, false> out;
 
   VG_DEVICE void unit(const float (&v)[8], const Aux& data, const Aux&, const Parameters& p, const Position& at) {
-    if (at.unit == 0) out.begin(data, at, at.col - 2 * (static_cast<int>(threadIdx.x) % 4), p.n / PART);
+    if (at.unit == 0) out.begin(data, at, at.col - 2 * (at.place.lane() % 4), p.n / PART);
 #pragma unroll
     for (int i = 0; i < 8; ++i) held[at.unit % HELD][i] = v[i];
   }

@@ -101,7 +101,7 @@ VG_DEVICE void absorb_rows(float (&rows)[2], const float (&v)[4][8], const Param
   float x[COUNT][8];
 #pragma unroll
   for (int i = 0; i < 8 * COUNT; ++i) x[i / 8][i % 8] = Mode::element(v[(at.unit + i / 8) % 4][i % 8]);
-  if (at.col - static_cast<int>(threadIdx.x) % 4 * 2 + 16 * COUNT > p.n) {  // the same for all lanes
+  if (at.col - at.place.lane() % 4 * 2 + 16 * COUNT > p.n) {  // the same for all lanes
 #pragma unroll
     for (int i = 0; i < 8 * COUNT; ++i) x[i / 8][i % 8] = masked<Mode>(x[i / 8][i % 8], at.col + 8 * (i / 4) + i % 2, p.n);
   }
@@ -114,7 +114,7 @@ VG_DEVICE void absorb_rows(float (&rows)[2], const float (&v)[4][8], const Param
 /// Over both: what a thread has of a row block joins the one running value, of rows that lie in D.
 template <class C, class Mode>
 VG_DEVICE void join_rows(float& all, const float (&rows)[2], const Parameters& p, const TilePiece& t, int block) {
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
+  const int lane = t.lane(), warp = t.warp();
   const int in_piece = 64 * block + 16 * warp + lane / 4, end = C::GROUPS > 0 ? t.end : p.m;
 #pragma unroll
   for (int i = 0; i < 2; ++i) all = Mode::join(all, masked<Mode>(rows[i], place_of(t, in_piece + 8 * i), end));
@@ -141,12 +141,12 @@ VG_DEVICE void pass_columns(float (&columns)[COUNT], int block, int unit) {
 }
 /// Lanes that hold parts of the same COUNT columns exchange halves: each is left with half of them.
 template <class Mode, int COUNT, int LANES>
-VG_DEVICE void halve(float (&c)[COUNT < 2 ? 1 : COUNT / 2], const float (&from)[COUNT], int& column) {
+VG_DEVICE void halve(float (&c)[COUNT < 2 ? 1 : COUNT / 2], const float (&from)[COUNT], int& column, uint32 thread) {
   if constexpr (COUNT == 1) {
     c[0] = Mode::join(from[0], exchanged(from[0], LANES));
   } else {
     constexpr int LEFT = COUNT / 2;
-    const bool high = threadIdx.x & LANES;
+    const bool high = thread & LANES;
 #pragma unroll
     for (int i = 0; i < LEFT; ++i)
       c[i] = Mode::join(high ? from[i + LEFT] : from[i], exchanged(high ? from[i] : from[i + LEFT], LANES));
@@ -155,16 +155,16 @@ VG_DEVICE void halve(float (&c)[COUNT < 2 ? 1 : COUNT / 2], const float (&from)[
 }
 /// The columns of some units into shared memory, as four rows, one a warp. UNITS: 1, 2, 4 or 8, the first is number `unit`.
 template <class Mode, int BLOCK_N, int UNITS, int FIRST = 0, int ALL>
-VG_DEVICE void fold_columns(uint32 scratch, const float (&columns)[ALL], int block, int unit) {
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
+VG_DEVICE void fold_columns(uint32 scratch, const float (&columns)[ALL], int block, int unit, uint32 thread) {
+  const int lane = static_cast<int>(thread % 32), warp = static_cast<int>(thread / 32);
   constexpr int COUNT = 4 * UNITS, LEFT = UNITS < 4 ? 1 : UNITS / 2;
   float all[COUNT], half[COUNT / 2], quarter[COUNT / 4], c[LEFT];
 #pragma unroll
   for (int i = 0; i < COUNT; ++i) all[i] = columns[4 * FIRST + i];
   int column = lane % 4 * 2;
-  halve<Mode, COUNT, 16>(half, all, column);
-  halve<Mode, COUNT / 2, 8>(quarter, half, column);
-  halve<Mode, COUNT / 4, 4>(c, quarter, column);
+  halve<Mode, COUNT, 16>(half, all, column, thread);
+  halve<Mode, COUNT / 2, 8>(quarter, half, column, thread);
+  halve<Mode, COUNT / 4, 4>(c, quarter, column, thread);
   if (UNITS == 1 && lane & 4) return;  // the last exchange made twins
 #pragma unroll
   for (int i = 0; i < LEFT; ++i) {
@@ -175,10 +175,11 @@ VG_DEVICE void fold_columns(uint32 scratch, const float (&columns)[ALL], int blo
 
 /// The first LEFT units of these, behind FIRST of them.
 template <class Mode, int BLOCK_N, int LEFT, int FIRST = 0, int ALL>
-VG_DEVICE void fold_some_columns(uint32 scratch, const float (&columns)[ALL], int block, int unit) {
+VG_DEVICE void fold_some_columns(uint32 scratch, const float (&columns)[ALL], int block, int unit, uint32 thread) {
   constexpr int UNITS = LEFT >= 8 ? 8 : LEFT >= 4 ? 4 : LEFT >= 2 ? 2 : 1;
-  fold_columns<Mode, BLOCK_N, UNITS, FIRST>(scratch, columns, block, unit + FIRST);
-  if constexpr (LEFT > UNITS) fold_some_columns<Mode, BLOCK_N, LEFT - UNITS, FIRST + UNITS>(scratch, columns, block, unit);
+  fold_columns<Mode, BLOCK_N, UNITS, FIRST>(scratch, columns, block, unit + FIRST, thread);
+  if constexpr (LEFT > UNITS)
+    fold_some_columns<Mode, BLOCK_N, LEFT - UNITS, FIRST + UNITS>(scratch, columns, block, unit, thread);
 }
 
 /// How many units of a flavor's column reductions are folded at once.
@@ -200,13 +201,14 @@ struct Folds {
   VG_DEVICE static int first_of(int unit, int col) { return 4 * (BEHIND ? unit % UNITS : SINGLE ? 0 : col / 16); }
   /// Behind unit number `unit`, drained or not, where it is the last of UNITS, or of the tile; with WHOLE of its last row block.
   template <class Mode>
-  VG_DEVICE static void fold_behind(uint32 scratch, const float (&columns)[4 * UNITS], int block, int unit) {
+  VG_DEVICE static void fold_behind(uint32 scratch, const float (&columns)[4 * UNITS], int block, int unit, uint32 thread) {
     constexpr int REST = C::BLOCK_N / 16 % UNITS;
     if (WHOLE && block != M_BLOCKS - 1) return;
     if (unit % UNITS == UNITS - 1)
-      fold_some_columns<Mode, C::BLOCK_N, UNITS>(scratch, columns, WHOLE ? 0 : block, unit / UNITS * UNITS);
+      fold_some_columns<Mode, C::BLOCK_N, UNITS>(scratch, columns, WHOLE ? 0 : block, unit / UNITS * UNITS, thread);
     else if (REST != 0 && unit == C::BLOCK_N / 16 - 1)
-      fold_some_columns<Mode, C::BLOCK_N, REST == 0 ? 1 : REST>(scratch, columns, WHOLE ? 0 : block, unit / UNITS * UNITS);
+      fold_some_columns<Mode, C::BLOCK_N, REST == 0 ? 1 : REST>(scratch, columns, WHOLE ? 0 : block, unit / UNITS * UNITS,
+                                                                thread);
   }
 };
 
@@ -281,7 +283,7 @@ struct Reducer {
   /// The rows of one block of 64 to memory.
   VG_DEVICE static void store_rows(const Reduction& r, const Parameters& p, const TilePiece& t, int block,
                                    const float (&rows)[2]) {
-    const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
+    const int lane = t.lane(), warp = t.warp();
     uint32* to = partial(r, group(p, t)) + 64 * block + 16 * warp + lane / 4;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -294,7 +296,7 @@ struct Reducer {
   VG_DEVICE static void store_columns(const Reduction& r, const Parameters& p, const TilePiece& t, uint32 scratch) {
     uint32* to = partial(r, group(p, t));
 #pragma unroll 1
-    for (int c = static_cast<int>(threadIdx.x) % 128; c < C::BLOCK_N; c += 128) {
+    for (int c = static_cast<int>(t.thread); c < C::BLOCK_N; c += 128) {
       float x = load_float(scratch + 4 * c);
       for (int w = 1; w < 4; ++w) x = Mode::join(x, load_float(scratch + 4 * (w * C::BLOCK_N + c)));
       store_l2(to + c, kept(x));
@@ -410,7 +412,7 @@ struct Reducer {
     const Group g = group(p, t);
     uint32* from = r.partials + g.first * LENGTH;
     const float count = count_of(r, p, t);
-    const int thread = static_cast<int>(threadIdx.x) % 128;
+    const int thread = static_cast<int>(t.thread);
     if constexpr (ROWS && COLS) {
       float x[1];
       take(x, from + thread, 128, (g.arrivals - thread + 127) / 128, (g.arrivals + 127) / 128, t.consumer, words);

@@ -234,7 +234,7 @@ class RopeDrain {
 
  public:
   VG_DEVICE RopeDrain(const Parameters& p, uint32 smem, int consumer)
-      : p_(p), slots_(smem + L::STAGING + consumer * L::STAGING_OF_CONSUMER), consumer_(consumer) {}
+      : p_(p), slots_(smem + L::STAGING + consumer * L::STAGING_OF_CONSUMER), consumer_(consumer), first_(warp_index() / 2 % 2) {}
 
   VG_DEVICE void load_ahead(const Epilogue&, const TilePiece&) {}
   VG_DEVICE void finish() {}
@@ -256,7 +256,7 @@ class RopeDrain {
           x[e] = acc[0][i][8 * u + e];
           asm volatile("" : "+f"(x[e]));
         }
-        stage<Bf16, false>({slots_ + (i * CHUNKS + u / 4) * C::RUN_BYTES, 128, 16 * (u % 4)}, x);
+        stage<Bf16, false>({slots_ + (i * CHUNKS + u / 4) * C::RUN_BYTES, 128, 16 * (u % 4), piece.thread}, x);
       }
     }
     consumer_sync(consumer_);
@@ -264,10 +264,9 @@ class RopeDrain {
     using Block = typename Epilogue::Rope;
     typename Block::Words words;
     constexpr int COUNT = CHUNKS * L::M_BLOCKS;
-    const int first = warp_index() / 2 % 2;
-    if (first < COUNT) Block::fetch(words, slots_ + first * C::RUN_BYTES, piece.col + first % CHUNKS * 64);
+    if (first_ < COUNT) Block::fetch(words, slots_ + first_ * C::RUN_BYTES, piece.col + first_ % CHUNKS * 64);
 #pragma unroll 1
-    for (int g = first; g < COUNT; g += 2) {
+    for (int g = first_; g < COUNT; g += 2) {
       const int row = piece.row + g / CHUNKS * 64, col = piece.col + g % CHUNKS * 64, next = g + 2 < COUNT ? g + 2 : g;
       const auto fetch_next = [&] { Block::fetch(words, slots_ + next * C::RUN_BYTES, piece.col + next % CHUNKS * 64); };
       if (row < p_.m && col < p_.n) {
@@ -282,7 +281,7 @@ class RopeDrain {
  private:
   const Parameters& p_;
   uint32 slots_;
-  int consumer_;
+  int consumer_, first_;  // chunk of this warp
 };
 
 template <class C, class Epilogue>

@@ -118,7 +118,7 @@ class RunDrain {
   template <class Accumulator>
   VG_DEVICE void fill(uint32 slot, Accumulator (&acc)[C::BLOCK_N / 2], Epilogue& epilogue, const TilePiece& piece, int block,
                       int j) {
-    const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
+    const int lane = piece.lane(), warp = piece.warp();
     const int pair = piece.col / 64 + j, in_piece = 64 * block + 16 * warp + lane / 4;
     const int row = Rows::row(piece, in_piece), down = Rows::down(piece, in_piece, row), end = Rows::end(p_, piece);
 #pragma unroll
@@ -129,14 +129,15 @@ class RunDrain {
         x[i / 8][i % 8] = as_lane(acc[8 * (4 * j + 2 * (i / 8) + u) + i % 8]);
         asm volatile("" : "+f"(x[i / 8][i % 8]));  // nothing of a unit is computed ahead of it
       }
-      const Place place{slot, 0, 16 * u};
+      const Place place{slot, 0, 16 * u, piece.thread};
       const Position at{piece.batch, row, 32 * pair + 16 * u + lane % 4 * 2, block, 2 * j + u, place, place, end, down};
       epilogue.unit(x, at);
       // A pair that is there for quantisers alone has no columns.
       if (C::QUANTISED_COLUMNS <= 32 || 64 * pair < p_.n) epilogue.template absorb<1>(at);
     }
     if constexpr (C::QUANTISED_COLUMNS > 0)
-      epilogue.end_units({piece.batch, row, 32 * pair + 16 + lane % 4 * 2, block, 2 * j + 1, {}, {}, end, down});
+      epilogue.end_units(
+          {piece.batch, row, 32 * pair + 16 + lane % 4 * 2, block, 2 * j + 1, {0, 0, 0, piece.thread}, {}, end, down});
   }
 
   const Parameters& p_;

@@ -25,14 +25,14 @@ VG_DEVICE uint32 element_address(uint32 chunk, int width, int row, int col) {
 /// What a lane tells stmatrix and ldmatrix of a unit of 16-bit elements.
 template <class T, bool ALONG_M>
 VG_DEVICE uint32 matrix_address(const Place& at) {
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
+  const int lane = at.lane(), warp = at.warp();
   return ALONG_M ? element_address<T, true>(at.chunk, at.width, 16 * warp + lane / 8 % 2 * 8, at.col + lane / 16 * 8 + lane % 8)
                  : element_address<T, false>(at.chunk, at.width, 16 * warp + lane % 16, at.col + lane / 16 * 8);
 }
 /// Element i of a thread's part of a unit.
 template <class T, bool ALONG_M>
 VG_DEVICE uint32 value_address(const Place& at, int i) {
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
+  const int lane = at.lane(), warp = at.warp();
   return element_address<T, ALONG_M>(at.chunk, at.width, 16 * warp + lane / 4 + i / 2 % 2 * 8,
                                      at.col + lane % 4 * 2 + i / 4 * 8 + i % 2);
 }
@@ -44,8 +44,8 @@ VG_DEVICE void stage(const Place& at, const float (&x)[8]) {
     store_matrices<ALONG_M>(matrix_address<T, ALONG_M>(at), T::pack(x[0], x[1]), T::pack(x[2], x[3]), T::pack(x[4], x[5]),
                             T::pack(x[6], x[7]));
   } else if constexpr (T::BYTES == 1) {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    int row = 16 * (static_cast<int>(threadIdx.x) / 32 % 4) + lane / 4;
+    const int lane = at.lane();
+    int row = 16 * at.warp() + lane / 4;
     asm volatile("" : "+r"(row));  // addresses are formed here, and not for the whole tile ahead
 #pragma unroll
     for (int i = 0; i < 8; i += 2)

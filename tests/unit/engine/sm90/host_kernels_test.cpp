@@ -61,7 +61,14 @@ class Drawn {
         for (int col = 0; col < n; col += 16)
           for (int t = 0; t < 128; ++t) {
             threadIdx.x = static_cast<unsigned>(t);
-            f(Position{batch, row + 16 * (t / 32) + t % 32 / 4, col + t % 4 * 2, row / 64, col / 16, {}, {}, m});
+            f(Position{batch,
+                       row + 16 * (t / 32) + t % 32 / 4,
+                       col + t % 4 * 2,
+                       row / 64,
+                       col / 16,
+                       {0, 0, 0, threadIdx.x % 128},
+                       {},
+                       m});
           }
   }
 
@@ -105,7 +112,7 @@ int wrong_loads() {
   for (int batch = 0; batch < 2; ++batch)
     for (unsigned t = 0; t < 128; ++t) {
       threadIdx.x = t;
-      const TilePiece tile{batch, 0, 0, 0, 0, 0, 0, d.m, batch, 1, 0};
+      const TilePiece tile{batch, 0, 0, 0, 0, 0, 0, d.m, batch, 1, 0, t};
       const auto b = static_cast<std::size_t>(batch);
       if (COLS && !ROWS) row[b][t].load(d.aux, p, tile);
       if (COLS && !ROWS) row[b][t].keep(kWords + static_cast<uint32>(batch) * 4 * kTile);
@@ -224,7 +231,7 @@ TEST(HostKernels, UnitsFillTheirChunk) {
       for (int col = 0; col < width / T::BYTES; col += 16)
         for (int i = 0; i < 8; ++i) {
           threadIdx.x = t;
-          ++hits.at(value_address<T, decltype(along_m)::value>({0, width, col}, i));
+          ++hits.at(value_address<T, decltype(along_m)::value>({0, width, col, t}, i));
         }
     for (std::size_t byte = 0; byte < hits.size(); ++byte) EXPECT_EQ(hits[byte], byte % T::BYTES == 0 ? 1 : 0) << byte;
   };
