@@ -116,13 +116,19 @@ def host_of(result: dict) -> str:
 
 
 def operations_of(result: dict) -> str:
-    """Operations beside our plain product and torch's steps; the last column is what a fusion that costs nothing would reach."""
-    heads = ["operation", TIMES.join("MNK"), "ours, µs", "plain product ÷ ours", "torch ÷ ours", "at most"]
+    """Operations beside our plain product and torch's steps. The last column is what a fusion that costs nothing would reach, or,
+    of operands with scales, what torch's steps take of ours where the weights were decoded before."""
+    scaled = any(row.get("operands", "bf16") != "bf16" for row in result["rows"])
+    heads = ["operation", TIMES.join("MNK"), "ours, µs", "plain product ÷ ours", "torch ÷ ours"]
+    heads += ["with weights decoded before"] if scaled else ["at most"]
     lines = [f"| {' | '.join(heads)} |", "|---|---|--:|--:|--:|--:|"]
     for row in result["rows"]:
-        shape = TIMES.join(str(row[extent]) for extent in "mnk")
-        ratios = f"**{row['plain_over_ours']:.2f}** | **{row['torch_over_ours']:.2f}** | {row['torch_ms'] / row['plain_ms']:.2f}"
-        lines.append(f"| {row['operation']} | {shape} | {row['ours_ms'] * 1e3:.1f} | {ratios} |")
+        shape, kind = TIMES.join(str(row[extent]) for extent in "mnk"), f"{row['operands']}, " if scaled else ""
+        last = row["torch_ms"] / row["plain_ms"]
+        if scaled:
+            last = row.get("torch_ahead_ms", row["torch_ms"]) / row["ours_ms"]
+        ratios = f"**{row['plain_over_ours']:.2f}** | **{row['torch_over_ours']:.2f}** | {last:.2f}"
+        lines.append(f"| {kind}{row['operation']} | {shape} | {row['ours_ms'] * 1e3:.1f} | {ratios} |")
     refused = "".join(f" Not served: {name} ({why})." for name, why in result.get("refused", {}).items())
     host = "; ".join(f"{name} {us:.1f}" for name, us in result["host_us"].items())
     where = f"`{result['command']}` ({result['device']}; commit {result['commit']})"
