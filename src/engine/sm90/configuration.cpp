@@ -170,11 +170,12 @@ int entry_registers(const KernelConfig& c) noexcept {
 }
 // setmaxnreg hands out the pool of entry registers times warpgroups anew, in steps of 8: 3 x 168 = 504 and 4 x 128 = 512. Threads
 // that copy an operand hold pieces and addresses; one lane that asks for boxes needs little, and some more where it makes maps.
+bool copies_by_turns(const KernelConfig& c) noexcept { return copies(c) && c.producers > 1 && c.slots == 0 && !c.carried; }
 int producer_registers(const KernelConfig& c) noexcept {
   if (c.consumers == 1) return entry_registers(c);
   if (c.carried) return 128;
   if (c.held) return c.consumers == 3 ? 72 : 56;
-  if (copies(c)) return c.consumers != 2 ? 80 : shifts(c) ? 104 : 88;
+  if (copies(c)) return c.consumers != 2 ? 80 : copies_by_turns(c) ? (c.scaled ? 96 : 104) : shifts(c) ? 104 : 88;
   if (c.consumers == 2) return c.by_address ? 56 : accumulators_of(c) >= 176 && !c.scaled ? 24 : 40;
   return 32;
 }
@@ -182,7 +183,8 @@ int carrier_registers(const KernelConfig& c) noexcept { return c.consumers == 1 
 int consumer_registers(const KernelConfig& c) noexcept {
   if (c.consumers == 1) return entry_registers(c);
   if (c.held) return c.carried ? 160 : c.consumers == 3 ? 112 : 200;
-  if (copies(c)) return c.producers > 1 ? (shifts(c) ? 152 : 168) : c.consumers != 2 ? 144 : shifts(c) ? 200 : 208;
+  if (copies_by_turns(c)) return c.scaled ? 160 : 152;
+  if (copies(c)) return c.producers > 1 ? 168 : c.consumers != 2 ? 144 : shifts(c) ? 200 : 208;
   if (c.consumers == 2) return c.by_address ? 224 : accumulators_of(c) >= 176 && !c.scaled ? 240 : 232;
   return 160;
 }
@@ -222,7 +224,7 @@ std::optional<std::string> fault_of(const KernelConfig& c) {
   if (c.joined != (c.carried ? 4 : 1)) return fmt::format("{} k-blocks a stage", c.joined);
   if (c.carried && (!c.held || c.a_path != Path::tma || c.block_m != 64 * c.consumers || c.consumers > 2))
     return "few rows beside fp4 that the copy engine does not bring";
-  if (c.producers > 1 && ((c.slots == 0 && !c.carried && !(shifts_all(c) && c.groups == 0)) || (c.consumers > 2 && !c.held) ||
+  if (c.producers > 1 && ((c.slots == 0 && !c.carried && !(copies(c) && c.groups == 0)) || (c.consumers > 2 && !c.held) ||
                           c.stages < c.producers + (c.schedule == Schedule::pingpong ? 2 : 0)))
     return fmt::format("{} producers", c.producers);
   if (c.scaled && !c.promoted) return "blocks with scales are promoted";
@@ -251,8 +253,9 @@ std::optional<std::string> fault_of(const KernelConfig& c) {
     return fmt::format("block_n {} needs {} registers at entry of {}", c.block_n, instruction_n(c) / 2 + 26, entry_registers(c));
   }
   // 24 for addresses, barriers and the unit in hand: 192 accumulators compile without spills at 240, 208 do not.
-  if (accumulators_of(c) + 40 > consumer_registers(c)) {
-    return fmt::format("{} accumulators of {} registers leave fewer than 40", accumulators_of(c), consumer_registers(c));
+  const int beside = copies_by_turns(c) && c.promoted ? 24 : 40;
+  if (accumulators_of(c) + beside > consumer_registers(c)) {
+    return fmt::format("{} accumulators of {} registers leave fewer than {}", accumulators_of(c), consumer_registers(c), beside);
   }
   for (const auto& [path, size, role] : {std::tuple{c.a_path, bytes_of(stored_a(c)), "a"},
                                          {c.b_path, bytes_of(stored_b(c)), "b"},

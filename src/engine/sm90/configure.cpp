@@ -240,15 +240,16 @@ KernelConfig configuration_of(const chain::FusionChain& chain, const Knobs& knob
   fit_operands(k, problem_of(roles, declared_views(c).data(), input_bytes(k), bytes_of(k.output)));
   const bool of_rows = k.groups > 0 && !k.depth_groups;
   k.tail_rows = of_rows && k.a_path == Path::tma && k.a_count == 1 && !k.scaled ? kTailRows : 0;
-  // More warps decode faster, and leave fewer registers: for instructions of at most 192 columns. Only what decodes takes turns.
+  // More warps decode or copy faster, and leave fewer registers: for instructions of at most 192 columns. Only one kind takes
+  // turns.
   const bool decodes = k.a_decoded != 0 || k.b_decoded != 0;
   const bool loads = (k.a_path != Path::tma && k.a_decoded == 0) || (k.b_path != Path::tma && k.b_decoded == 0);
   if (k.held)
     k.producers = 2;
   else if (decodes && !loads && k.block_n <= 192)
     k.producers = k.consumers == 1 && results_of(k) <= 88 ? 3 : results_of(k) <= 128 ? 2 : 1;
-  else if (shifts_all(k) && k.groups == 0 && !k.scaled && k.block_n <= 192)
-    k.producers = k.consumers == 1 && results_of(k) <= 64 ? 3 : results_of(k) <= 96 ? 2 : 1;
+  else if (loads && !decodes && k.groups == 0 && k.block_n <= 192 && !(shifts(k) && (k.scaled || !shifts_all(k))))
+    k.producers = k.consumers == 1 && accumulators_of(k) <= 64 ? 3 : accumulators_of(k) <= (k.promoted ? 128 : 96) ? 2 : 1;
   // Where tiles are short by the description they go by turns, and nobody has to ask which way it is.
   const bool is_long = of_rows ? c.declared[3] > kShortTile * block_k(k) : k.depth_groups && !k.is_shallow;
   k.claims = is_long && k.producers == 1 && !k.by_address && !k.scaled && !decodes;

@@ -186,7 +186,7 @@ double predict_seconds(const KernelConfig& c, const std::array<std::int64_t, 4>&
   const double clock = clock_at(util) / power / (c.block_n <= 64 && c.block_m <= 64 ? 1.02 : 1.0);
   const auto moves = [](Path path, int decoded_pieces) { return path != Path::tma && decoded_pieces == 0; };
   const bool any_moves = !c.carried && (moves(c.a_path, c.a_decoded) || moves(c.b_path, c.b_decoded));
-  const double copied = any_moves && !shifts(c) ? 2.5 : 1.0;  // pieces by threads
+  const double copied = any_moves && !shifts(c) ? 2.5 / std::min(c.producers, 2) : 1.0;  // pieces by threads
   const double tensor = (cycles + last_store) / clock * copied;
 
   // Pieces of 16 bytes hold 64 elements beside scales of a tenth.

@@ -60,10 +60,11 @@ VG_DEVICE Piece<PIECE> load_part(const Piece<ELEMENT>* from, int count) {
   }
 }
 
-/// Four pieces of four bytes, turned: word i gets byte i of each.
-VG_DEVICE void turn(uint32 (&w)[4]) {
-  const uint32 low = __byte_perm(w[0], w[1], 0x5140), high = __byte_perm(w[0], w[1], 0x7362);
-  const uint32 low2 = __byte_perm(w[2], w[3], 0x5140), high2 = __byte_perm(w[2], w[3], 0x7362);
+/// Four pieces of four bytes, turned: word i gets byte i ^ flip of each.
+VG_DEVICE void turn(uint32 (&w)[4], uint32 flip) {
+  const uint32 first = 0x5140 ^ 0x1111 * flip, second = 0x7362 ^ 0x1111 * flip;
+  const uint32 low = __byte_perm(w[0], w[1], first), high = __byte_perm(w[0], w[1], second);
+  const uint32 low2 = __byte_perm(w[2], w[3], first), high2 = __byte_perm(w[2], w[3], second);
   w[0] = __byte_perm(low, low2, 0x5410);
   w[1] = __byte_perm(low, low2, 0x7632);
   w[2] = __byte_perm(high, high2, 0x5410);
@@ -87,7 +88,7 @@ VG_DEVICE Piece<16> packed(const float (&f)[DEPTH]) {
   return out;
 }
 
-/// Writes one matrix's part of a stage by the 128 threads of the producer warpgroup, for matrices that no map describes (pitch or
+/// Writes one matrix's part of a stage by the 128 threads of a producer warpgroup, for matrices that no map describes (pitch or
 /// base not a multiple of 16 bytes, or no contiguous dimension), that wgmma cannot read as they lie (TURNED: contiguous along M
 /// or N, of a type that is read along K), or that go through a prologue. Elements beyond the edge are zeros without being read.
 ///
@@ -102,7 +103,6 @@ class Loader {
                        ELEMENTS = PIECE / BYTES, ROWS = TURNED ? ELEMENTS : 1, LOADS = TURNED ? DEPTH : DEPTH / ELEMENTS,
                        TASKS = LINES * 8 / ROWS, COUNT = (TASKS + 127) / 128, GROUPS = LINES / ROWS;
   static_assert(TURNED || LOADS * ELEMENTS == DEPTH);
-  static_assert(C::DECODERS == 1);  // a task is found by the number of a thread
   static_assert(!TURNED || ROWS == 1 || (!Prologue::CONVERTS && (BYTES == 4 || ROWS == 4)));
   using Element = Piece<BYTES>;
   struct Raw {
@@ -152,7 +152,7 @@ class Loader {
     bool in;
   };
   VG_DEVICE static Task task(int i) {
-    int t = static_cast<int>(threadIdx.x) + 128 * i;
+    int t = static_cast<int>(threadIdx.x) % 128 + 128 * i;
     asm volatile("" : "+r"(t));  // nothing of a task is computed ahead and kept
     return {TURNED ? t % GROUPS * ROWS : t / 8, TURNED ? t / GROUPS : t % 8, TASKS % 128 == 0 || t < TASKS};
   }
@@ -209,24 +209,39 @@ class Loader {
     } else if constexpr (ROWS == 1) {
       store(to, t, 0, __builtin_bit_cast(Piece<16>, raw));
     } else if constexpr (BYTES == 4) {
+      uint32 w[4][4];
 #pragma unroll
-      for (int r = 0; r < ROWS; ++r)
-        store(to, t, r, {raw.piece[0].v[r], raw.piece[1].v[r], raw.piece[2].v[r], raw.piece[3].v[r]});
+      for (int i = 0; i < 16; ++i) w[i / 4][i % 4] = raw.piece[i / 4].v[i % 4];
+      const int flip = flip_of(t);
+#pragma unroll
+      for (auto& piece : w) {
+#pragma unroll
+        for (int bit = 1; bit < 4; bit *= 2) {
+          const uint32 x[4] = {piece[0], piece[1], piece[2], piece[3]};
+#pragma unroll
+          for (int i = 0; i < 4; ++i) piece[i] = flip & bit ? x[i ^ bit] : x[i];
+        }
+      }
+#pragma unroll
+      for (int r = 0; r < ROWS; ++r) store(to, t, r ^ flip, {w[0][r], w[1][r], w[2][r], w[3][r]});
     } else {
+      const int flip = flip_of(t);
       Piece<16> lines[4];
 #pragma unroll
       for (int word = 0; word < 4; ++word) {
         uint32 w[4];
 #pragma unroll
         for (int j = 0; j < 4; ++j) w[j] = raw.piece[4 * word + j].v;
-        turn(w);
+        turn(w, static_cast<uint32>(flip));
 #pragma unroll
         for (int r = 0; r < 4; ++r) lines[r].v[word] = w[r];
       }
 #pragma unroll
-      for (int r = 0; r < 4; ++r) store(to, t, r, lines[r]);
+      for (int r = 0; r < 4; ++r) store(to, t, r ^ flip, lines[r]);
     }
   }
+  /// Lanes have lines four apart, which lie in two of eight columns of banks: they store their four in another order each.
+  VG_DEVICE static int flip_of(const Task& t) { return t.line / 8 % 4; }
 
   VG_DEVICE static void store(uint32 to, const Task& t, int row, Piece<16> x) {
     store_piece<C::INPUT_BYTES == 4 && !Prologue::CONVERTS>(to, t.line + row, t.column, x);

@@ -42,7 +42,7 @@ class ScaleLoader {
   /// Finds the lines of a tile, and asks for the scales of its first stage.
   template <class Prologues>
   VG_DEVICE void begin(const Prologues& prologues, const Parameters& p, const Tile& tile, int first, uint32 gathered, int shift) {
-    const int thread = static_cast<int>(threadIdx.x), blocks = (p.k + 31) / 32;
+    const int thread = static_cast<int>(threadIdx.x) % 128, blocks = (p.k + 31) / 32;
 #pragma unroll
     for (int i = 0; i < A_ALL; ++i) {
       const int line = i % A_WORDS * 128 + thread;
@@ -65,7 +65,7 @@ class ScaleLoader {
     for (int i = 0; i < B_ALL; ++i) b_[i] = prologues.scales_b(i / B_WORDS, b_from_[i], 4 * k_block, blocks);
   }
   VG_DEVICE void write(uint32 stage) const {
-    const int thread = static_cast<int>(threadIdx.x);
+    const int thread = static_cast<int>(threadIdx.x) % 128;
     const uint32 a = stage + L::SCALES + 16 * thread, b = a + 16 * C::A_COUNT * C::BLOCK_M;
 #pragma unroll
     for (int i = 0; i < A_ALL; ++i) {
@@ -103,12 +103,13 @@ struct LoaderOf<true, C, Prologue, LINES, K_MAJOR, TURNED, PIECE, BUDGET, LISTED
 struct NoBearer {};
 
 /// The producer warpgroup: fills stages in the order in which consumers read them. With maps alone one lane comes here; with a
-/// copied operand or scales all 128 threads do. Where they decode or shift, DECODERS warpgroups take k-blocks in turn.
+/// copied operand or scales all 128 threads do. Where they decode or copy, DECODERS warpgroups take k-blocks in turn.
 template <class C, class Prologues, class Arguments>
 VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint8* memory, uint32 smem, [[maybe_unused]] int which) {
   using L = Layout<C>;
   // Registers for loads in flight, of all matrices together.
-  constexpr int BUDGET = 32 / ((L::A_COPIED ? C::A_COUNT : 0) + (L::B_COPIED ? C::B_COUNT : 0) + (L::ANY_COPIED ? 0 : 1));
+  constexpr int BUDGET = (C::PRODUCER_REGISTERS > 96 ? (C::PROMOTED ? 48 : 64) : 32) /
+                         ((L::A_COPIED ? C::A_COUNT : 0) + (L::B_COPIED ? C::B_COUNT : 0) + (L::ANY_COPIED ? 0 : 1));
   using PrologueA = decltype(Prologues::a);
   using PrologueB = decltype(Prologues::b);
   const bool leader = threadIdx.x % 128 == 0;
@@ -185,7 +186,7 @@ VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint8* m
       b_decoders.begin(n, first + turn * L::BLOCK_K, first_block + turn, tile.b_batch, p.n, p.k, 0);
       for (int i = 0; i < C::SLOTS; ++i) fetch(i, turn + i * C::DECODERS);
     }
-    if constexpr (C::SCALED) scales.begin(prologues, p, tile, first_block, smem + L::GATHERED, shift);
+    if constexpr (C::SCALED) scales.begin(prologues, p, tile, first_block + turn, smem + L::GATHERED, shift);
     for (int k_block = 0; k_block < tile.k_blocks; ++k_block, ring.next()) {
       if (C::DECODERS > 1 && k_block != turn) continue;
       const uint32 full = L::full(smem, ring.stage), a = smem + ring.stage * L::STAGE_BYTES, b = a + L::ALL_A_BYTES;
@@ -242,7 +243,7 @@ VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint8* m
         if (L::ANY_COPIED || C::SCALED) fence_async_proxy();
         __syncwarp();
         if (threadIdx.x % 32 == 0) barrier_arrive(full);
-        if constexpr (C::SCALED) scales.read(prologues, p, first_block + k_block + 1);
+        if constexpr (C::SCALED) scales.read(prologues, p, first_block + k_block + C::DECODERS);
       }
     }
     turn -= tile.k_blocks;
