@@ -59,9 +59,16 @@ run_build() {
   git describe --always --dirty >"$build/commit" 2>/dev/null || rm -f "$build/commit"
 }
 
-# Programs without symbols, the package as files, and the libraries that another distribution may not have.
+# Programs without symbols, the package as files, and the libraries that another distribution may not have. Its module is for
+# every jaxlib from the one on of whose headers it was built, so these are those of pyproject.toml.
 run_pack() {
-  local pack=build/gpu-pack program
+  local pack=build/gpu-pack program wanted there
+  wanted=$(sed -n "s/.*\"jaxlib==\([0-9.]*\); python_version < .*/\1/p" pyproject.toml)
+  there=$("$python" -c 'from importlib.metadata import version; print(version("jaxlib"))' 2>/dev/null || echo none)
+  if [ "$there" != "$wanted" ]; then
+    echo "pack: $python has jaxlib $there, wanted $wanted: older releases would not load the module" >&2
+    return 1
+  fi
   rm -rf "$pack"
   mkdir -p "$pack"/{tests,bench,lib,python,src/tool}
   for program in tests/verglas_test_gpu "$build"/bench/verglas_bench_gpu_*[a-z]; do
