@@ -266,7 +266,7 @@ KernelConfig configuration_of(const chain::FusionChain& chain, const Knobs& knob
 }
 
 std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) {
-  std::vector<std::pair<double, Knobs>> ranked;
+  std::vector<std::pair<double, Knobs>> ranked, long_ones;
   const chain::FusionChain turned = c.grouping.axis == chain::GroupedAxis::none ? exchanged(c) : c;
   const StagedRoles staged_by_map = staged_roles(c);
   const std::span further(staged_by_map.further.data(), static_cast<std::size_t>(staged_by_map.further_count));
@@ -331,10 +331,15 @@ std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) 
       if (!runs && !k.rotates && results_of(k) > 128 && (stores_much || reduces_much || !c.quantised.empty() || by_threads))
         continue;
       // The smallest tile is always offered.
-      if (results_of(k) > 32 && instructions_of(c, k) > (k.held ? kMostHeld : kMostInstructions)) continue;
+      const int instructions = results_of(k) > 32 ? instructions_of(c, k) : 0;
+      if (instructions > kMostAtAll) continue;
       const std::array<std::int64_t, 4> extents = extents_of(s.exchanged ? turned : c);
-      ranked.emplace_back(predict_seconds(k, extents, sm_count, drain_of(c), c.grouping.groups), std::move(knobs));
+      const double seconds = predict_seconds(k, extents, sm_count, drain_of(c), c.grouping.groups);
+      (instructions > kMostInstructions ? long_ones : ranked).emplace_back(seconds, std::move(knobs));
     }
+  // What takes long to compile is offered where else one consumer would have the tiles.
+  if (std::ranges::none_of(ranked, [](const auto& r) { return r.second.at(kConsumers) == 2; }))
+    std::ranges::move(long_ones, std::back_inserter(ranked));
   std::stable_sort(ranked.begin(), ranked.end(), [](const auto& x, const auto& y) { return x.first < y.first; });
   std::vector<Knobs> all;
   for (auto& [seconds, knobs] : ranked) all.push_back(std::move(knobs));
