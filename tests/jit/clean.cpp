@@ -21,11 +21,10 @@ int compile_clean(const chain::FusionChain& chain, const std::function<bool(cons
     const jit::CompiledKernel k =
         jit::compile(**cuda::nvrtc(), sm90::compile_request(config, sm90::epilogue_of(chain, knobs).text));
     EXPECT_TRUE(k.report.clean()) << k.kernel << '\n' << k.log;
-    const int instructions = jit::read_cubin(k.cubin, k.kernel)->instructions;
-    EXPECT_LE(instructions, most_instructions) << k.kernel;
+    const int instructions = jit::read_cubin(k.cubin, k.kernel)->instructions, counted = sm90::instructions_of(chain, config);
+    EXPECT_LE(instructions, counted > sm90::kMostInstructions ? sm90::kMostAtAll : most_instructions) << k.kernel;
     std::printf("%-72s %4d registers %5d instructions (%5d counted) %5.0f ms of a processor\n", k.kernel.c_str(),
-                k.report.registers, instructions, sm90::instructions_of(chain, config),
-                1e3 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC);
+                k.report.registers, instructions, counted, 1e3 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC);
     ++kernels;
   }
   return kernels;

@@ -67,7 +67,7 @@ std::vector<NamedChain> chains() {
   return {
       {"gelu", 4, [](Graph& g, Tensor, Tensor c) { g.gelu(c).set_output(true); }},
       {"gelu_tanh", 6, [](Graph& g, Tensor, Tensor c) { g.pointwise(PointwiseMode::gelu_approx_tanh, {c}).set_output(true); }},
-      {"softplus", 2, [](Graph& g, Tensor, Tensor c) { g.pointwise(PointwiseMode::softplus, {c}).set_output(true); }},
+      {"softplus", 4, [](Graph& g, Tensor, Tensor c) { g.pointwise(PointwiseMode::softplus, {c}).set_output(true); }},
       {"bias_relu", 6, [](Graph& g, Tensor, Tensor c) { g.relu(g.add(c, aux(g, {kN}))).set_output(true); }},
       {"scale_bias_residual_swish", 6,
        [](Graph& g, Tensor, Tensor c) {
