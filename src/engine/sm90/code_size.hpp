@@ -10,10 +10,10 @@ int instructions_of(const chain::FusionChain& chain, const KernelConfig& config)
 
 /// More than these take above a second.
 inline constexpr int kMostInstructions = 4800;
-/// Where else one consumer would have the tiles, which take up to 1.9 times as long on the device.
-inline constexpr int kMostAtAll = 6700;
 /// The same beside a reduction for tiles of more than 128 accumulators a thread, which take longer; not as long where rows are
 /// reduced and an operand of D's size arrives where D will lie: three quarters of the time for an instruction.
 inline constexpr int kMostBesideReduction = 3500, kMostBesideTile = 4500;
+/// Where else one consumer would have the tiles, which take up to 1.9 times as long on the device.
+inline constexpr int kMostAtAll = 6700;
 
 }  // namespace verglas::sm90

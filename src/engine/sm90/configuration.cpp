@@ -168,9 +168,10 @@ int entry_registers(const KernelConfig& c) noexcept {
   const int share = kRegistersPerSm / threads_of(c) / 8 * 8;
   return share < 255 ? share : 255;
 }
+/// Do several warpgroups copy, and not decode?
+bool copies_by_turns(const KernelConfig& c) noexcept { return copies(c) && c.producers > 1 && c.slots == 0 && !c.carried; }
 // setmaxnreg hands out the pool of entry registers times warpgroups anew, in steps of 8: 3 x 168 = 504 and 4 x 128 = 512. Threads
 // that copy an operand hold pieces and addresses; one lane that asks for boxes needs little, and some more where it makes maps.
-bool copies_by_turns(const KernelConfig& c) noexcept { return copies(c) && c.producers > 1 && c.slots == 0 && !c.carried; }
 int producer_registers(const KernelConfig& c) noexcept {
   if (c.consumers == 1) return entry_registers(c);
   if (c.carried) return 128;
@@ -252,7 +253,8 @@ std::optional<std::string> fault_of(const KernelConfig& c) {
   if (instruction_n(c) / 2 + 26 > entry_registers(c)) {
     return fmt::format("block_n {} needs {} registers at entry of {}", c.block_n, instruction_n(c) / 2 + 26, entry_registers(c));
   }
-  // 24 for addresses, barriers and the unit in hand: 192 accumulators compile without spills at 240, 208 do not.
+  // 24 for addresses, barriers and the unit in hand, which is where promoted sums were: 192 accumulators compile without spills
+  // at 240, 208 do not.
   const int beside = copies_by_turns(c) && c.promoted ? 24 : 40;
   if (accumulators_of(c) + beside > consumer_registers(c)) {
     return fmt::format("{} accumulators of {} registers leave fewer than {}", accumulators_of(c), consumer_registers(c), beside);
