@@ -136,13 +136,10 @@ std::vector<Shape> family_of(const chain::FusionChain& c, int sm_count) {
 }
 
 /// What is kept beside the accumulators while they drain, where A enters from registers: little fits.
-bool keeps_much(const chain::FusionChain& c) {
+bool keeps_much(const chain::FusionChain& c, const KernelConfig& k) {
   const auto is_of_all = [](const chain::Reduction& r) { return r.reduces[1] && r.reduces[2]; };
-  const auto is_of_columns = [](const chain::Reduction& r) { return r.reduces[1] && !r.reduces[2]; };
-  if (!has_runs(c) && c.quantised.empty()) {
-    const bool alone = c.reductions.size() == 1 && staged_roles(c).tile.role < 0;
-    return c.reductions.size() > 2 || (!alone && std::ranges::any_of(c.reductions, is_of_columns));
-  }
+  if (!has_runs(c) && c.quantised.empty())
+    return k.reductions > 2 || (k.column_reductions > 0 && (k.reductions > 1 || k.loads_tile));
   if (c.reductions.size() > 1 || !std::ranges::all_of(c.reductions, is_of_all)) return true;
   if (has_runs(c)) return c.quantised.size() + c.reductions.size() > 1;
   const std::size_t found = c.reductions.size() + c.quantised.size();
@@ -248,7 +245,7 @@ KernelConfig configuration_of(const chain::FusionChain& chain, const Knobs& knob
     k.producers = 2;
   else if (decodes && !loads && k.block_n <= 192)
     k.producers = k.consumers == 1 && results_of(k) <= 88 ? 3 : results_of(k) <= 128 ? 2 : 1;
-  else if (loads && !decodes && k.groups == 0 && k.block_n <= 192 && !(shifts(k) && (k.scaled || !shifts_all(k))))
+  else if (loads && !decodes && k.groups == 0 && k.block_n <= 192 && (!shifts(k) || (shifts_all(k) && !k.scaled)))
     k.producers = k.consumers == 1 && accumulators_of(k) <= 64 ? 3 : accumulators_of(k) <= (k.promoted ? 128 : 96) ? 2 : 1;
   // Where tiles are short by the description they go by turns, and nobody has to ask which way it is.
   const bool is_long = of_rows ? c.declared[3] > kShortTile * block_k(k) : k.depth_groups && !k.is_shallow;
@@ -300,7 +297,7 @@ std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) 
       if (k.scaled && k.block_n > (k.group_atoms && k.quantisers > 1 ? 128 : 192) && (plain_scales || k.group_atoms)) continue;
       // Their registers leave none for these.
       if (k.held && k.rotates) continue;
-      if (k.held && results_of(k) > 32 && (by_threads || keeps_much(c))) continue;
+      if (k.held && results_of(k) > 32 && (by_threads || keeps_much(c, k))) continue;
       if (k.slots != 0 && s.pingpong && std::ranges::any_of(c.quantised, &chain::Quantise::along_m)) continue;
       // ptxas serialises these products.
       if (k.split > 1 && k.gemms > 1 && k.slots != 0) continue;
@@ -313,7 +310,8 @@ std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) 
       // compile.
       const int most_beside = (k.loads_tile && k.column_reductions == 0 ? kMostBesideTile : kMostBesideReduction) +
                               (bytes_of(k.output) == 4 ? 4 * results_of(k) : 0);
-      const bool reduces_much = c.reductions.size() > 1 || (!c.reductions.empty() && instructions_of(c, k) > most_beside);
+      const int instructions = instructions_of(c, k);
+      const bool reduces_much = c.reductions.size() > 1 || (!c.reductions.empty() && instructions > most_beside);
       // Half of 32 bytes is less than a box has.
       const auto shrinks = [&](const StagedRole& r) { return r.shrink > 1; };
       if (k.block_n * bytes_of(k.output) % 64 == 32 && std::any_of(further.begin(), further.end(), shrinks)) continue;
@@ -330,12 +328,11 @@ std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) 
       if (runs && k.held && !c.reductions.empty() && k.run_bytes > 12'288) continue;
       if (!runs && !k.rotates && results_of(k) > 128 && (stores_much || reduces_much || !c.quantised.empty() || by_threads))
         continue;
-      // The smallest tile is always offered.
-      const int instructions = results_of(k) > 32 ? instructions_of(c, k) : 0;
-      if (instructions > kMostAtAll) continue;
+      const bool is_smallest = results_of(k) <= 32;  // which is always offered
+      if (!is_smallest && instructions > kMostAtAll) continue;
       const std::array<std::int64_t, 4> extents = extents_of(s.exchanged ? turned : c);
       const double seconds = predict_seconds(k, extents, sm_count, drain_of(c), c.grouping.groups);
-      (instructions > kMostInstructions ? long_ones : ranked).emplace_back(seconds, std::move(knobs));
+      (!is_smallest && instructions > kMostInstructions ? long_ones : ranked).emplace_back(seconds, std::move(knobs));
     }
   // What takes long to compile is offered where else one consumer would have the tiles.
   if (std::ranges::none_of(ranked, [](const auto& r) { return r.second.at(kConsumers) == 2; }))
