@@ -7,6 +7,7 @@
 #include "cuda/nvrtc_table.hpp"
 #include "engine/sm90/engine.hpp"
 #include "engine/sm90/generate.hpp"
+#include "graph_parts.hpp"
 #include "support/required.hpp"
 #include "verglas/verglas.hpp"
 
@@ -15,6 +16,8 @@
 namespace verglas {
 namespace {
 
+using jit_test::aux;
+using jit_test::reduce;
 using Describe = std::function<void(Graph&, Tensor a, Tensor c)>;
 
 constexpr std::int64_t kN = 4096;
@@ -37,15 +40,6 @@ jit::CompiledKernel compile(const chain::FusionChain& chain, const Knobs& knobs)
   return jit::compile(**cuda::nvrtc(), sm90::compile_request(sm90::configuration_of(chain, knobs), epilogue->text));
 }
 
-Tensor aux(Graph& g, std::vector<std::int64_t> dim, DataType t = DataType::bf16) {
-  std::vector<std::int64_t> stride(dim.size(), 1);
-  for (std::size_t i = dim.size() - 1; i-- > 0;) stride[i] = stride[i + 1] * dim[i + 1];
-  return g.tensor({.name = "aux", .dim = std::move(dim), .stride = std::move(stride), .data_type = t});
-}
-
-void reduce(Graph& g, Tensor c, ReductionMode mode, std::vector<std::int64_t> dim) {
-  g.reduction(c, mode).set_dim(std::move(dim)).set_output(true).set_data_type(DataType::fp32);
-}
 void quantise(Graph& g, Tensor c, std::int64_t block, DataType data, DataType scale, bool along_m = false) {
   auto [y, s] = g.block_scale_quantize(c, block, {}, {}, along_m);
   y.set_data_type(data).set_output(true);

@@ -6,6 +6,7 @@
 #include "clean.hpp"
 #include "cuda/nvrtc_table.hpp"
 #include "engine/sm90/engine.hpp"
+#include "graph_parts.hpp"
 #include "support/required.hpp"
 #include "verglas/verglas.hpp"
 
@@ -155,33 +156,25 @@ TEST(Scales, CompileCleanBehindAProductOfFp4) {
 TEST(Scales, CompileCleanBehindReductions) {
   if (const auto nvrtc = cuda::nvrtc(); !nvrtc) VERGLAS_SKIP_FOR_WANT_OF("nvrtc", nvrtc.error().text);
   using enum DataType;
-  const auto reduced = [](Graph& g, const Tensor& v, ReductionMode mode, std::vector<std::int64_t> to) {
-    const std::vector<std::int64_t> stride{to[1], 1};
-    g.reduction(v, mode).set_dim(to).set_stride(stride).set_output(true).set_data_type(fp32);
-  };
-  const auto operand = [](Graph& g, std::vector<std::int64_t> dim, DataType type) {
-    const std::vector<std::int64_t> stride{dim[1], 1};
-    return g.tensor({.name = "x", .dim = dim, .stride = stride, .data_type = type});
-  };
-  const auto row_sum = [&](Graph& g, Tensor d) {
-    reduced(g, d, ReductionMode::add, {kN, 1});
+  const auto row_sum = [](Graph& g, Tensor d) {
+    jit_test::reduce(g, d, ReductionMode::add, {kN, 1});
     return d;
   };
-  const auto column_sum = [&](Graph& g, Tensor d) {
-    reduced(g, d, ReductionMode::add, {1, kN});
+  const auto column_sum = [](Graph& g, Tensor d) {
+    jit_test::reduce(g, d, ReductionMode::add, {1, kN});
     return d;
   };
-  const auto norm_of_bias_gelu = [&](Graph& g, Tensor d) {
-    d = g.pointwise(PointwiseMode::gelu_approx_tanh, {g.add(d, operand(g, {1, kN}, bf16))});
-    reduced(g, d, ReductionMode::norm2, {kN, 1});
+  const auto norm_of_bias_gelu = [](Graph& g, Tensor d) {
+    d = g.pointwise(PointwiseMode::gelu_approx_tanh, {g.add(d, jit_test::aux(g, {1, kN}))});
+    jit_test::reduce(g, d, ReductionMode::norm2, {kN, 1});
     return d;
   };
   // That of squared ReLU, with its largest magnitude.
-  const auto gradient = [&](Graph& g, Tensor d) {
-    const Tensor r = g.relu(d), dy = operand(g, {kN, kN}, bf16);
-    const Tensor x = g.mul(g.mul(g.scalar(2.0), r), g.mul(dy, operand(g, {kN, 1}, fp32)));
-    reduced(g, g.mul(g.mul(r, r), dy), ReductionMode::add, {kN, 1});
-    reduced(g, x, ReductionMode::amax, {1, 1});
+  const auto gradient = [](Graph& g, Tensor d) {
+    const Tensor r = g.relu(d), dy = jit_test::aux(g, {kN, kN});
+    const Tensor x = g.mul(g.mul(g.scalar(2.0), r), g.mul(dy, jit_test::aux(g, {kN, 1}, fp32)));
+    jit_test::reduce(g, g.mul(g.mul(r, r), dy), ReductionMode::add, {kN, 1});
+    jit_test::reduce(g, x, ReductionMode::amax, {1, 1});
     return x;
   };
   for (const auto& then : std::vector<std::function<Tensor(Graph&, Tensor)>>{row_sum, column_sum, norm_of_bias_gelu, gradient}) {
