@@ -124,9 +124,8 @@ def operations_of(result: dict) -> str:
     lines = [f"| {' | '.join(heads)} |", "|---|---|--:|--:|--:|--:|"]
     for row in result["rows"]:
         shape, kind = TIMES.join(str(row[extent]) for extent in "mnk"), f"{row['operands']}, " if scaled else ""
-        last = row["torch_ms"] / row["plain_ms"]
-        if scaled:
-            last = row.get("torch_ahead_ms", row["torch_ms"]) / row["ours_ms"]
+        torch_ms = row["torch_ms"]
+        last = row.get("torch_ahead_ms", torch_ms) / row["ours_ms"] if scaled else torch_ms / row["plain_ms"]
         ratios = f"**{row['plain_over_ours']:.2f}** | **{row['torch_over_ours']:.2f}** | {last:.2f}"
         lines.append(f"| {kind}{row['operation']} | {shape} | {row['ours_ms'] * 1e3:.1f} | {ratios} |")
     refused = "".join(f" Not served: {name} ({why})." for name, why in result.get("refused", {}).items())

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <random>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -23,6 +24,14 @@ using namespace verglas;
 inline double median_of(std::vector<double> v) {
   std::nth_element(v.begin(), v.begin() + static_cast<std::ptrdiff_t>(v.size() / 2), v.end());
   return v[v.size() / 2];
+}
+
+/// Is one of the parts, by commas, in the name, or with ^ before it at its beginning? An empty list wants everything.
+inline bool is_wanted(const std::string& name, const std::string& parts) {
+  std::istringstream list(parts);
+  for (std::string part; std::getline(list, part, ',');)
+    if (part.starts_with('^') ? name.starts_with(part.substr(1)) : name.find(part) != std::string::npos) return true;
+  return parts.empty();
 }
 
 /// A device with its primary context current on this thread, and one stream.

@@ -1,5 +1,5 @@
 // What quantised outputs and SwiGLU cost beside the plain product of the same operands, through the public API, on one GPU.
-//   verglas_bench_gpu_quantise FILE [COMMIT [PART OF A CASE, ^BEGINNING OF ONE [PLANS [compile]]]]
+//   verglas_bench_gpu_quantise FILE [COMMIT [PARTS OF CASES, ^BEGINNINGS, BY COMMAS [PLANS [compile]]]]
 // Random data, operands rotated beyond L2. The plain product stores bf16; the first PLANS plans (default 3) of each, without
 // programmatic launch, are measured and the fastest counts. Contenders take turns, order reversed each round. Steady: 0.1 s of
 // the contender itself, then a window of 30 ms. With `compile` nothing is measured: the cache is filled. Util is the share of the
@@ -50,10 +50,8 @@ const std::vector<Operand> kOperands = {{"bf16", DataType::bf16},
 constexpr std::int64_t kExtents[] = {4096, 8192};
 
 std::string case_of(const Operand& of, std::int64_t n, const Output& o) { return fmt::format("{} {} {}", of.name, n, o.name); }
-bool is_wanted(const Operand& of, std::int64_t n, const Output& o, const std::string& part) {
-  const bool from_start = part.starts_with('^');
-  const std::size_t at = case_of(of, n, o).find(from_start ? part.substr(1) : part);
-  return o.data != DataType::not_set && (from_start ? at == 0 : at != std::string::npos);
+bool is_wanted(const Operand& of, std::int64_t n, const Output& o, const std::string& parts) {
+  return o.data != DataType::not_set && bench::is_wanted(case_of(of, n, o), parts);
 }
 
 Graph graph_of(const Output& o, const Operand& of, std::int64_t n) {
@@ -238,7 +236,7 @@ class Suite {
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    fmt::print(stderr, "verglas_bench_gpu_quantise FILE [COMMIT [PART OF A CASE [PLANS [compile]]]]\n");
+    fmt::print(stderr, "verglas_bench_gpu_quantise FILE [COMMIT [PARTS OF CASES [PLANS [compile]]]]\n");
     return 2;
   }
   try {

@@ -8,7 +8,6 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <sstream>
 
 #include "device/cublaslt_product.hpp"
 #include "numeric/convert.hpp"
@@ -246,29 +245,23 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    std::vector<std::string> parts;
-    std::istringstream list(argc > 3 ? argv[3] : "");
-    for (std::string part; std::getline(list, part, ',');) parts.push_back(part);
-    const auto is_wanted = [&](const std::string& name) {
-      return parts.empty() || std::ranges::any_of(parts, [&](const std::string& p) { return name.find(p) != std::string::npos; });
-    };
+    const std::string parts = argc > 3 ? argv[3] : "";
     const std::size_t plans = argc > 4 ? std::strtoul(argv[4], nullptr, 10) : 3;
     const Gpu gpu;
     const ClockProbe probe(gpu);
     const auto lt = cuda::cublaslt();
     if (!lt) throw std::runtime_error(lt.error().text);
-    nlohmann::json file = {
-        {"device", gpu.name},
-        {"driver", gpu.driver.version},
-        {"cublaslt", (*lt)->version},
-        {"commit", argc > 2 ? argv[2] : ""},
-        {"command", fmt::format("verglas_bench_gpu_types FILE COMMIT \"{}\" {}", argc > 3 ? argv[3] : "", plans)},
-        {"records", nlohmann::json::array()}};
+    nlohmann::json file = {{"device", gpu.name},
+                           {"driver", gpu.driver.version},
+                           {"cublaslt", (*lt)->version},
+                           {"commit", argc > 2 ? argv[2] : ""},
+                           {"command", fmt::format("verglas_bench_gpu_types FILE COMMIT \"{}\" {}", parts, plans)},
+                           {"records", nlohmann::json::array()}};
     for (const Case& c : kCases) {
       std::vector<Shape> shapes(std::begin(kShapes), std::end(kShapes));
       if (c.b == DataType::fp4_e2m1) shapes.insert(shapes.end(), std::begin(kFewRows), std::end(kFewRows));
       for (const Shape& s : shapes) {
-        if (!is_wanted(fmt::format("{} {}x{}x{}", c.name, s.m, s.n, s.k))) continue;
+        if (!is_wanted(fmt::format("{} {}x{}x{}", c.name, s.m, s.n, s.k), parts)) continue;
         if (s.k % 128 != 0 && (c.block != 0 || c.rival_b() != DataType::bf16)) continue;  // the rival asks for whole pieces
         for (auto& r : measure(gpu, probe, **lt, c, s, plans)) file["records"].push_back(std::move(r));
         std::ofstream(argv[1]) << file.dump(1) << '\n';

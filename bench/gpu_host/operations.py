@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 import verglas
-from operands import Operand, operand, plain
+from operands import Operand, operand, plain, quantised
 
 # Square; gate and up of Llamas of 8, 3 and 1 billion parameters; and less depth: a chunk of a long K, the output of a low rank.
 SIZES = ["4096x4096x4096", "4096x28672x4096", "8192x16384x3072", "8192x16384x2048", "8192x8192x1024", "16384x4096x512"]
@@ -40,13 +40,6 @@ def matrix(rows: int, columns: int, dtype: torch.dtype = BF16) -> torch.Tensor:
 
 def empty(rows: int, columns: int, dtype: torch.dtype = BF16) -> torch.Tensor:
     return torch.empty(rows, columns, 1, device="cuda", dtype=dtype)
-
-
-def quantised(z: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """e4m3 and bytes of e8m0 of blocks of 32 along a dimension, in torch's steps."""
-    blocks = z.unflatten(dim, (-1, 32))
-    byte = (blocks.abs().amax(dim + 1, keepdim=True) / 448).log2().ceil().clamp(-127, 127)
-    return (blocks / byte.exp2()).flatten(dim, dim + 1).to(torch.float8_e4m3fn), (byte + 127).squeeze(dim + 1).to(torch.uint8)
 
 
 def steps_of(a: Operand, b: Operand, steps: Callable[[torch.Tensor, torch.Tensor], Any]) -> Calls:
@@ -84,9 +77,9 @@ def rope(m: int, n: int, k: int, kind: str) -> tuple[Calls, Callable[[], Any]]:
     return calls, lambda: verglas.gemm_proj_rope_mxfp8_forward(a.codes, b.codes, cos, sin, *scales)
 
 
-def prepared(operation: Any, *tensors: Any) -> Callable[[], Any]:
+def prepared(operation: Any, *tensors: Any, **named: Any) -> Callable[[], Any]:
     operation.compile()
-    return lambda: operation.execute(*tensors)
+    return lambda: operation.execute(*tensors, **named)
 
 
 def cases(m: int, n: int, k: int, kind: str) -> dict[str, Callable[[], tuple[Calls, Callable[[], Any]]]]:
@@ -111,10 +104,8 @@ def cases(m: int, n: int, k: int, kind: str) -> dict[str, Callable[[], tuple[Cal
         def make() -> tuple[Calls, Callable[[], Any]]:
             samples = {f"sample_{name}": of for name, of in scales.items()}
             given = {f"{name}_tensor": of for name, of in scales.items()}
-            ours = operation(*tensors, **samples, sf_vec_size=block)
-            ours.compile()
-            calls = {"ours": lambda: ours.execute(*tensors, **given), **steps_of(of_a, of_b, steps), "plain": product}
-            return calls, function
+            ours = prepared(operation(*tensors, **samples, sf_vec_size=block), *tensors, **given)
+            return {"ours": ours, **steps_of(of_a, of_b, steps), "plain": product}, function
 
         return make
 
@@ -211,7 +202,7 @@ def main() -> int:
             if len(sys.argv) > 1:  # what there is, should the next be cut
                 Path(sys.argv[1]).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     x, y = torch.randn(64, 64, device="cuda", dtype=BF16), torch.randn(64, 64, device="cuda", dtype=BF16)
-    hosts = {"torch.mm": lambda: torch.mm(x, y), "plain plan": plain(Operand(x, None, 0), Operand(y, None, 0))}
+    hosts = {"torch.mm": lambda: torch.mm(x, y), "plain plan": plain(Operand("bf16", x), Operand("bf16", y))}
     for name, make in cases(64, 192, 64, "bf16").items():
         if name not in result["refused"]:
             calls, function = make()
