@@ -23,9 +23,11 @@ struct Case {
   bool alpha = false;                   ///< of each group
   std::int64_t quantises = 0, gap = 0;  ///< elements behind each quantised row
   bool by_address = false, is_gradient = false;
+  bool zero_fill = false;
 };
 std::ostream& operator<<(std::ostream& o, const Case& c) { return o << c.name; }
 
+std::int64_t results_of(const Case& c) { return c.mode == MoeMode::combine ? kRows / kTopK : kRows; }
 std::int64_t tokens_of(const Case& c) { return c.mode == MoeMode::gather ? kTokens : kRows; }
 
 void describe(Graph& g, const Case& c) {
@@ -49,15 +51,19 @@ void describe(Graph& g, const Case& c) {
   const Tensor o = tensor("o", {kGroups}, {1}, DataType::int32);
   const auto list = [&](const char* name) { return tensor(name, {1, kRows, 1}, {kRows, 1, 1}, DataType::int32); };
   const Tensor index = c.mode == MoeMode::none ? Tensor() : list("index");
-  const Tensor slot = c.mode == MoeMode::scatter ? list("slot") : Tensor();
-  Tensor y = c.is_gradient
-                 ? g.moe_grouped_matmul_bwd(x, w, o)
-                 : g.moe_grouped_matmul(x, w, o, {.mode = c.mode, .top_k = c.mode == MoeMode::scatter ? kTopK : 1}, index, slot);
+  const Tensor slot = c.mode >= MoeMode::scatter ? list("slot") : Tensor();
+  const Tensor score =
+      c.mode == MoeMode::combine ? tensor("routing", {results_of(c), kTopK}, {kTopK, 1}, DataType::fp32) : Tensor();
+  const MoeAttributes attributes{.compute_data_type = c.type == DataType::int8 ? DataType::int32 : DataType::not_set,
+                                 .mode = c.mode,
+                                 .top_k = c.mode >= MoeMode::scatter ? kTopK : 1,
+                                 .zero_fill = c.zero_fill};
+  Tensor y = c.is_gradient ? g.moe_grouped_matmul_bwd(x, w, o) : g.moe_grouped_matmul(x, w, o, attributes, index, slot, score);
   if (c.alpha) y = g.mul(y, tensor("alpha", {kGroups, 1, 1}, {1, 1, 1}, DataType::fp32));
   if (c.quantises != 0) {
     auto [data, made] = g.block_scale_quantize(y, c.quantises, std::optional<int>(2));
     data.set_name("q").set_data_type(c.quantises == 16 ? DataType::fp4_e2m1 : DataType::fp8_e4m3).set_output(true);
-    data.set_stride({kRows * (kN + c.gap), kN + c.gap, 1});
+    data.set_stride({results_of(c) * (kN + c.gap), kN + c.gap, 1});
     made.set_name("s").set_data_type(c.quantises == 16 ? DataType::fp8_e4m3 : DataType::fp8_e8m0).set_output(true);
     if (c.mode == MoeMode::gather) return;  // the quantised output alone
   }
@@ -175,6 +181,15 @@ constexpr DataType kE4m3 = DataType::fp8_e4m3, kE5m2 = DataType::fp8_e5m2, kFp4 
 INSTANTIATE_TEST_SUITE_P(
     Gpu, Sm90GroupedOperands,
     ::testing::Values(
+        Case{.name = "combine", .mode = MoeMode::combine},
+        Case{.name = "scatter_zeros", .mode = MoeMode::scatter, .zero_fill = true},
+        Case{.name = "combine_converted", .mode = MoeMode::combine, .type = kE4m3, .weights = DataType::fp32, .converts = true},
+        Case{.name = "combine_by_address", .mode = MoeMode::combine, .out = DataType::bf16, .by_address = true},
+        Case{.name = "combine_mxfp8", .mode = MoeMode::combine, .type = kE4m3, .weights = kE4m3, .block = 32},
+        Case{.name = "combine_nvfp4", .mode = MoeMode::combine, .type = kFp4, .weights = kFp4, .block = 16},
+        Case{.name = "combine_int8", .mode = MoeMode::combine, .type = DataType::int8, .weights = DataType::int8},
+        Case{.name = "combine_quantised", .mode = MoeMode::combine, .quantises = 32},
+        Case{.name = "scatter_zeros_quantised", .mode = MoeMode::scatter, .quantises = 32, .zero_fill = true},
         Case{.name = "plain"}, Case{.name = "gather", .mode = MoeMode::gather, .out = DataType::bf16},
         Case{.name = "scatter", .mode = MoeMode::scatter}, Case{.name = "gradient", .is_gradient = true},
         Case{.name = "by_address", .by_address = true},

@@ -26,14 +26,17 @@ struct Moe {
     for (std::size_t i = dim.size() - 1; i-- > 0;) stride[i] = stride[i + 1] * dim[i + 1];
     return g.tensor({.name = name, .dim = std::move(dim), .stride = std::move(stride), .data_type = t});
   }
-  Tensor index, slot;
-  bool is_gradient = false, by_address = false;
+  static constexpr std::int64_t kTopK = 8;
+  Tensor index, slot, scores;
+  bool is_gradient = false, by_address = false, zero_fill = false;
   Tensor product(const char* name, MoeMode mode = MoeMode::none) {
     Tensor w = g.tensor({.name = name, .dim = {kGroups, depth, kN}, .stride = {depth * kN, 1, depth}});
     w.set_by_pointers(by_address);
     if (mode != MoeMode::none && !index.valid()) index = input("index", {1, rows, 1}, DataType::int32);
-    if (mode == MoeMode::scatter && !slot.valid()) slot = input("slot", {1, rows, 1}, DataType::int32);
-    return g.moe_grouped_matmul(x, w, offsets, {.mode = mode}, index, slot);
+    if (mode >= MoeMode::scatter && !slot.valid()) slot = input("slot", {1, rows, 1}, DataType::int32);
+    if (mode == MoeMode::combine && !scores.valid()) scores = input("scores", {rows / kTopK, kTopK}, DataType::fp32);
+    const MoeAttributes attributes{.mode = mode, .top_k = mode >= MoeMode::scatter ? kTopK : 1, .zero_fill = zero_fill};
+    return g.moe_grouped_matmul(x, w, offsets, attributes, index, slot, scores);
   }
   /// A value as MXFP8.
   void quantised(Tensor value, bool in_atoms = false, bool along_m = false) {
@@ -61,7 +64,9 @@ struct Moe {
     const Tensor tokens = g.block_scale_dequantize(input("t", {1, rows, depth}, type), of_t, {1, block});
     const Tensor weights = g.block_scale_dequantize(narrow, of_w, {block, 1});
     const Tensor list = mode == MoeMode::none ? Tensor() : input("index", {1, rows, 1}, DataType::int32);
-    return g.moe_grouped_matmul(tokens, weights, offsets, {.mode = mode}, list);
+    if (mode != MoeMode::combine) return g.moe_grouped_matmul(tokens, weights, offsets, {.mode = mode}, list);
+    return g.moe_grouped_matmul(tokens, weights, offsets, {.mode = mode, .top_k = kTopK}, list,
+                                input("slot", {1, rows, 1}, DataType::int32), input("scores", {rows / kTopK, kTopK}));
   }
   /// Short: few rows of little depth, whose tiles are found ahead.
   explicit Moe(bool is_short) : rows(is_short ? 2048 : 8192), depth(is_short ? 64 : 2048) {}
@@ -199,6 +204,35 @@ std::vector<Named> graphs() {
        }},
       {"mxfp8_in_fp32",
        [](Moe& m) { m.scaled(DataType::fp8_e4m3, 32, MoeMode::none, true).set_output(true).set_data_type(DataType::fp32); }},
+      {"scattered_into_zeros",
+       [](Moe& m) {
+         m.zero_fill = true;
+         const Tensor y = m.product("w", MoeMode::scatter).set_output(true);
+         m.reduce(y, ReductionMode::amax, {1, m.rows, 1});
+       }},
+      {"gathered_mean",
+       [](Moe& m) { m.reduce(m.product("w", MoeMode::gather).set_output(true), ReductionMode::avg, {1, 1, kN}); }},
+      {"combined", [](Moe& m) { m.product("w", MoeMode::combine).set_output(true); }},
+      {"combined_by_address", [](Moe& m) { m.product("w", MoeMode::combine).set_output(true); }, true},
+      {"combined_pairs",
+       [](Moe& m) {
+         m.g.mul(m.g.swish(m.product("gate", MoeMode::combine)), m.product("up", MoeMode::combine)).set_output(true);
+       }},
+      {"combined_with_residual",
+       [](Moe& m) {
+         const Tensor y = m.product("w", MoeMode::combine);
+         m.g.add(m.g.add(y, m.input("residual", {1, m.rows / m.kTopK, kN})), m.input("bias", {1, 1, kN})).set_output(true);
+       }},
+      {"combined_with_reductions",
+       [](Moe& m) {
+         const Tensor y = m.product("w", MoeMode::combine).set_output(true);
+         m.reduce(y, ReductionMode::amax, {1, 1, 1});
+         m.reduce(y, ReductionMode::add, {1, 1, kN});
+         m.reduce(y, ReductionMode::norm2, {1, m.rows / m.kTopK, 1});
+       }},
+      {"combined_mxfp8", [](Moe& m) { m.scaled(DataType::fp8_e4m3, 32, MoeMode::combine).set_output(true); }},
+      {"combined_nvfp4", [](Moe& m) { m.scaled(DataType::fp4_e2m1, 16, MoeMode::combine).set_output(true); }},
+      {"combined_to_mxfp8", [](Moe& m) { m.quantised(m.product("w", MoeMode::combine), true); }},
       {"converted",
        [](Moe& m) {
          const Tensor scale = m.input("scale", {1, 1, 1}, DataType::fp32);

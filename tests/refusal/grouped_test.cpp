@@ -431,13 +431,6 @@ std::string said_by_sm90(const OfGroups& c) {
 }
 
 REFUSES(sm90_grouped) {
-  EXPECT_EQ(
-      said_by_sm90({.mode = MoeMode::combine}),
-      "sm90.grouped group_offset 'o': a sum over the rows of each token: scatter them, and sum over top_k in a graph behind it");
-  EXPECT_EQ(said_by_sm90({.mode = MoeMode::scatter, .zero_fill = true}),
-            "sm90.grouped group_offset 'o': zeros in rows to which nothing is scattered");
-  EXPECT_EQ(said_by_sm90({.mode = MoeMode::scatter, .reduces = true, .reduction = ReductionMode::avg}),
-            "sm90.grouped group_offset 'o': the mean of rows that may have no token");
   EXPECT_EQ(said_by_sm90({.groups = 1025}), "sm90.grouped group_offset 'o': 1025 groups of at most 1024");
   EXPECT_EQ(said_by_sm90({.by_pointers = true, .has_other = true}),
             "sm90.grouped group_offset 'o': weights by address beside others");
@@ -445,6 +438,9 @@ REFUSES(sm90_grouped) {
   for (const OfGroups& served : {OfGroups{},
                                  {.mode = MoeMode::gather},
                                  {.mode = MoeMode::scatter, .reduces = true},
+                                 {.mode = MoeMode::scatter, .reduces = true, .reduction = ReductionMode::avg},
+                                 {.mode = MoeMode::scatter, .zero_fill = true},
+                                 {.mode = MoeMode::combine},
                                  {.mode = MoeMode::gather, .keeps_sum = true},
                                  {.groups = 1024},
                                  {.zero_fill = true},

@@ -13,7 +13,7 @@ namespace {
 constexpr Device kGpu{DeviceType::cuda, 0};
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kPoison = -0x1.dddddcp+94F;  ///< bytes 0xEE
-constexpr int kLargest = 2000;               ///< of all sums
+constexpr int kLargest = 40000;              ///< of all sums
 constexpr std::array<const char*, 5> kReduced = {"amax", "sums", "mean", "least", "most"};
 
 std::size_t bytes(std::int64_t elements, DataType t) { return static_cast<std::size_t>(elements * bytes_of(t)); }
@@ -34,7 +34,7 @@ PlanList GroupedCalls::plans() const {
   const GroupedKind& p = kind_;
   const std::int64_t rows = p.is_short ? 300 : 900, depth = p.is_short ? 152 : kK;
   constexpr std::int64_t kG = 5;
-  const std::int64_t tokens = p.mode == MoeMode::gather ? 400 : rows;
+  const std::int64_t tokens = p.mode == MoeMode::gather ? 400 : rows, results = p.combines() ? 330 : rows;
   Graph g({.io_data_type = p.in});
   const Tensor x = g.tensor(
       {.name = "x",
@@ -50,19 +50,23 @@ PlanList GroupedCalls::plans() const {
     return g.tensor({.name = name, .dim = {1, rows, 1}, .stride = {rows, 1, 1}, .data_type = DataType::int32});
   };
   const Tensor index = p.mode == MoeMode::none ? Tensor() : list("index");
-  const Tensor slot = p.mode == MoeMode::scatter ? list("slot") : Tensor();
+  const Tensor slot = p.mode >= MoeMode::scatter ? list("slot") : Tensor();
+  const Tensor score =
+      p.combines() ? g.tensor({.name = "score", .dim = {results, p.top_k}, .stride = {p.top_k, 1}, .data_type = DataType::fp32})
+                   : Tensor();
   Tensor w = g.tensor({.name = "w", .dim = {kG, depth, kN}, .stride = strides_of_b()});
   w.set_by_pointers(p.by_address);
-  Tensor y = g.moe_grouped_matmul(x, w, o, attributes, index, slot);
+  Tensor y = g.moe_grouped_matmul(x, w, o, attributes, index, slot, score);
   if (p.pairs) {
-    const Tensor other = g.moe_grouped_matmul(x, w, o, attributes, index, slot);
+    const Tensor other = g.moe_grouped_matmul(x, w, o, attributes, index, slot, score);
     y = g.pointwise(PointwiseMode::sub, {y, g.add(other, other)});
   }
   if (p.is_fused) {
-    y.set_output(true).set_name("sum").set_data_type(DataType::fp32).set_stride({rows * p.pitch_d, p.pitch_d, 1});
-    const Tensor prob = g.tensor({.name = "prob", .dim = {1, rows, 1}, .stride = {rows, 1, 1}, .data_type = DataType::fp32});
-    const Tensor bias =
-        g.tensor({.name = "bias", .dim = {kG, 1, kN}, .stride = {kMostN, kMostN, 1}, .data_type = DataType::fp32});
+    y.set_output(true).set_name("sum").set_data_type(DataType::fp32).set_stride({results * p.pitch_d, p.pitch_d, 1});
+    const Tensor prob =
+        g.tensor({.name = "prob", .dim = {1, results, 1}, .stride = {results, 1, 1}, .data_type = DataType::fp32});
+    const Tensor bias = g.tensor(
+        {.name = "bias", .dim = {p.combines() ? 1 : kG, 1, kN}, .stride = {kMostN, kMostN, 1}, .data_type = DataType::fp32});
     y = g.relu(g.add(g.mul(y, prob), bias));
   }
   if (p.reduces) {
@@ -73,13 +77,14 @@ PlanList GroupedCalls::plans() const {
           .set_name(name)
           .set_data_type(DataType::fp32);
     };
-    reduce("amax", ReductionMode::amax, {kG, 1, 1}, true);
-    reduce("sums", ReductionMode::add, {kG, 1, kN}, true);
-    if (p.mode == MoeMode::none) reduce("mean", ReductionMode::avg, {1, 1, 1}, false);
+    const std::int64_t each = p.combines() ? 1 : kG;
+    reduce("amax", ReductionMode::amax, {each, 1, 1}, !p.combines());
+    reduce("sums", ReductionMode::add, {each, 1, kN}, !p.combines());
+    reduce("mean", ReductionMode::avg, {1, 1, 1}, false);
     reduce("least", ReductionMode::min, {1, 1, kN}, false);
-    reduce("most", ReductionMode::max, {1, rows, 1}, false);
+    reduce("most", ReductionMode::max, {1, results, 1}, false);
   }
-  y.set_output(true).set_name("y").set_data_type(p.out).set_stride({rows * p.pitch_d, p.pitch_d, 1});
+  y.set_output(true).set_name("y").set_data_type(p.out).set_stride({results * p.pitch_d, p.pitch_d, 1});
   return g.plans({.device = kGpu, .deselect_engines = {"cpu", "cublaslt"}});
 }
 
@@ -95,7 +100,8 @@ GroupedCalls::GroupedCalls(const cuda::DriverTable& driver, GroupedKind kind)
       d_(driver, bytes(kMostRows * kind_.pitch_d, kind_.out), 0xEE),
       sum_(driver, bytes(kMostRows * kind_.pitch_d, DataType::fp32), 0xEE),
       of_rows_(driver, kMostRows * 4, 0),
-      of_groups_(driver, kMostGroups * kMostN * 4, 0) {
+      of_groups_(driver, kMostGroups * kMostN * 4, 0),
+      of_places_(driver, kMostRows * 4, 0) {
   for (const char* name : kReduced) reduced_.try_emplace(name, driver, kMostGroups * kMostN * 4, 0xEE);
   support::Random random(5);
   const auto draw = [&](std::int64_t count) {
@@ -140,6 +146,9 @@ void GroupedCalls::fill_operands() {
   for (std::size_t i = 0; i < bias_.size(); ++i) bias_[i] = static_cast<float>(static_cast<int>(i * 7 % 11) - 5);
   of_rows_.upload(prob_.data());
   of_groups_.upload(bias_.data());
+  std::vector<float> scores;
+  for (int i = 0; i < kMostRows; ++i) scores.push_back(static_cast<float>(score_.emplace_back(i * 5 % 4 - 1)));
+  of_places_.upload(scores.data());
 }
 
 void GroupedCalls::upload(const Grouping& g) {
@@ -175,7 +184,8 @@ std::vector<TensorView> GroupedCalls::views(const CompiledPlan& plan, const Grou
     return TensorView::strided(x.data(), t, dim, stride, kGpu);
   };
   const auto s = strides_of_b();
-  const List of_rows = {1, g.rows, g.n}, pitch_of_rows = {g.rows * p.pitch_d, p.pitch_d, 1};
+  const List of_rows = {1, g.results, g.n}, pitch_of_rows = {g.results * p.pitch_d, p.pitch_d, 1};
+  const std::int64_t each = p.combines() ? 1 : g.groups;
   const std::map<std::string, TensorView> all = {
       {"x", p.a_k_major ? view(x_, p.in, {1, g.tokens, g.k}, {g.tokens * p.pitch, p.pitch, 1})
                         : view(x_, p.in, {1, g.tokens, g.k}, {g.k * kMostRows, 1, kMostRows})},
@@ -184,13 +194,14 @@ std::vector<TensorView> GroupedCalls::views(const CompiledPlan& plan, const Grou
       {"o", view(offsets_, p.offset, {g.groups}, {1})},
       {"index", view(index_, DataType::int32, {1, g.rows, 1}, {g.rows, 1, 1})},
       {"slot", view(slot_, DataType::int32, {1, g.rows, 1}, {g.rows, 1, 1})},
-      {"prob", view(of_rows_, DataType::fp32, {1, g.rows, 1}, {g.rows, 1, 1})},
-      {"bias", view(of_groups_, DataType::fp32, {g.groups, 1, g.n}, {kMostN, kMostN, 1})},
-      {"amax", view(reduced_.at("amax"), DataType::fp32, {g.groups, 1, 1}, {1, 1, 1})},
-      {"sums", view(reduced_.at("sums"), DataType::fp32, {g.groups, 1, g.n}, {g.n, g.n, 1})},
+      {"score", view(of_places_, DataType::fp32, {g.results, p.top_k}, {p.top_k, 1})},
+      {"prob", view(of_rows_, DataType::fp32, {1, g.results, 1}, {g.results, 1, 1})},
+      {"bias", view(of_groups_, DataType::fp32, {each, 1, g.n}, {kMostN, kMostN, 1})},
+      {"amax", view(reduced_.at("amax"), DataType::fp32, {each, 1, 1}, {1, 1, 1})},
+      {"sums", view(reduced_.at("sums"), DataType::fp32, {each, 1, g.n}, {g.n, g.n, 1})},
       {"mean", view(reduced_.at("mean"), DataType::fp32, {1, 1, 1}, {1, 1, 1})},
       {"least", view(reduced_.at("least"), DataType::fp32, {1, 1, g.n}, {g.n, g.n, 1})},
-      {"most", view(reduced_.at("most"), DataType::fp32, {1, g.rows, 1}, {g.rows, 1, 1})},
+      {"most", view(reduced_.at("most"), DataType::fp32, {1, g.results, 1}, {g.results, 1, 1})},
       {"sum", view(sum_, DataType::fp32, of_rows, pitch_of_rows)},
       {"y", view(d_, p.out, of_rows, pitch_of_rows)}};
   std::vector<TensorView> call;
@@ -202,49 +213,64 @@ GroupedCalls::Want GroupedCalls::wanted(const Grouping& g) const {
   const GroupedKind& p = kind_;
   Want want{std::vector<std::uint8_t>(d_.size(), 0xEE),
             std::vector<std::uint8_t>(sum_.size(), 0xEE),
-            {{"amax", std::vector<float>(static_cast<std::size_t>(g.groups), 0.0F)},
-             {"sums", std::vector<float>(static_cast<std::size_t>(g.groups * g.n), 0.0F)},
+            {{"amax", std::vector<float>(static_cast<std::size_t>(p.combines() ? 1 : g.groups), 0.0F)},
+             {"sums", std::vector<float>(static_cast<std::size_t>(p.combines() ? g.n : g.groups * g.n), 0.0F)},
              {"mean", {0.0F}},
              {"least", std::vector<float>(static_cast<std::size_t>(g.n), kInfinity)},
-             {"most", std::vector<float>(static_cast<std::size_t>(g.rows), kPoison)}}};
+             {"most", std::vector<float>(static_cast<std::size_t>(g.results), kPoison)}}};
   double total = 0;
   std::int64_t owned = 0;
+  const auto keep_zero = [&](std::int64_t to, std::int64_t n) {
+    put(want.d, p.out, to * p.pitch_d + n, 0);
+    if (p.is_fused) put(want.sum, DataType::fp32, to * p.pitch_d + n, 0);
+    want.reduced["most"][static_cast<std::size_t>(to)] = -kInfinity;
+  };
+  // Of what stands behind the product; `owner` of combine is none.
+  const auto keep = [&](std::int64_t to, std::int64_t n, std::int64_t owner, int v) {
+    const std::int64_t at = to * p.pitch_d + n;
+    if (p.pairs) v = -v;
+    if (p.is_fused) {
+      put(want.sum, DataType::fp32, at, v);
+      v = std::max(0, v * static_cast<int>(prob_[static_cast<std::size_t>(to)]) +
+                          static_cast<int>(bias_[static_cast<std::size_t>(owner * kMostN + n)]));
+    }
+    put(want.d, p.out, at, v);
+    const auto x = static_cast<float>(v);
+    const auto join = [&](const char* name, std::int64_t i, auto f) {
+      float& held = want.reduced[name][static_cast<std::size_t>(i)];
+      held = f(held);
+    };
+    join("amax", owner, [x](float y) { return std::max(y, std::abs(x)); });
+    join("sums", owner * g.n + n, [x](float y) { return y + x; });
+    join("least", n, [x](float y) { return std::min(y, x); });
+    join("most", to, [x, n](float y) { return n == 0 ? x : std::max(y, x); });
+    total += v;
+    ++owned;
+  };
+  const bool is_scattered = p.mode == MoeMode::scatter;
+  std::vector<int> sums(static_cast<std::size_t>(p.combines() ? g.results * g.n : 0));
+  for (std::int64_t r = 0; is_scattered && p.zero_fill && r < g.results; ++r)
+    for (std::int64_t n = 0; n < g.n; ++n) keep_zero(r, n);
   for (std::int64_t r = 0; r < g.rows; ++r) {
-    const std::int64_t owner = g.owner[static_cast<std::size_t>(r)], from = g.from[static_cast<std::size_t>(r)],
-                       to = g.to[static_cast<std::size_t>(r)];
-    if (owner < 0 && !(owner == kNoGroup && p.zero_fill)) continue;
+    const auto row = static_cast<std::size_t>(r);
+    const std::int64_t owner = g.owner[row], from = g.from[row], to = g.to[row];
+    if (owner < 0 && (is_scattered || p.combines() || !(owner == kNoGroup && p.zero_fill))) continue;
     for (std::int64_t n = 0; n < g.n; ++n) {
-      const std::int64_t at = to * p.pitch_d + n;
       if (owner < 0) {
-        put(want.d, p.out, at, 0);
-        if (p.is_fused) put(want.sum, DataType::fp32, at, 0);
-        want.reduced["most"][static_cast<std::size_t>(to)] = -kInfinity;
+        keep_zero(to, n);
         continue;
       }
       const std::int64_t row_of_b = (owner % g.experts * kMostN + n) * kMostK;
       int v = 0;
       for (std::int64_t k = 0; k < g.k; ++k)
         v += a_[static_cast<std::size_t>(from * kMostK + k)] * b_[static_cast<std::size_t>(row_of_b + k)];
-      if (p.pairs) v = -v;
-      if (p.is_fused) {
-        put(want.sum, DataType::fp32, at, v);
-        v = std::max(0, v * static_cast<int>(prob_[static_cast<std::size_t>(to)]) +
-                            static_cast<int>(bias_[static_cast<std::size_t>(owner * kMostN + n)]));
-      }
-      put(want.d, p.out, at, v);
-      const auto x = static_cast<float>(v);
-      const auto keep = [&](const char* name, std::int64_t i, auto join) {
-        float& held = want.reduced[name][static_cast<std::size_t>(i)];
-        held = join(held);
-      };
-      keep("amax", owner, [x](float y) { return std::max(y, std::abs(x)); });
-      keep("sums", owner * g.n + n, [x](float y) { return y + x; });
-      keep("least", n, [x](float y) { return std::min(y, x); });
-      keep("most", to, [x, n](float y) { return n == 0 ? x : std::max(y, x); });
-      total += v;
-      ++owned;
+      if (p.combines())
+        sums[static_cast<std::size_t>(to * g.n + n)] += v * score_[static_cast<std::size_t>(to * p.top_k + g.slot[row])];
+      else
+        keep(to, n, owner, v);
     }
   }
+  for (std::int64_t i = 0; i < std::ssize(sums); ++i) keep(i / g.n, i % g.n, 0, sums[static_cast<std::size_t>(i)]);
   want.reduced["mean"][0] = owned == 0 ? 0.0F : static_cast<float>(total) / static_cast<float>(owned);
   return want;
 }
@@ -261,7 +287,7 @@ void GroupedCalls::compare(const Want& want, const Grouping& g) const {
   equal("y", d_.download(), want.d, bytes_of(p.out));
   if (p.is_fused) equal("sum", sum_.download(), want.sum, 4);
   for (const char* name : kReduced) {
-    if (!p.reduces || (p.mode != MoeMode::none && name == std::string("mean"))) continue;
+    if (!p.reduces) continue;
     const std::vector<float>& wanted = want.reduced.at(name);
     const std::vector<std::uint8_t> all = reduced_.at(name).download();
     for (std::size_t i = 0; i < wanted.size(); ++i) {

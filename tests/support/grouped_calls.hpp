@@ -31,6 +31,8 @@ struct GroupedKind {
   bool by_address = false;  ///< of weights; N and K are those of the description then
   bool pairs = false;       ///< a second product of the same groups is subtracted twice
   bool is_short = false;    ///< by the description groups have few rows, of little depth
+
+  bool combines() const { return mode == MoeMode::combine; }
 };
 std::ostream& operator<<(std::ostream& o, const GroupedKind& k);
 
@@ -42,6 +44,7 @@ struct Grouping {
   std::vector<std::int32_t> index, slot;  ///< of each row, where the kind has them
   std::vector<std::int64_t> from, to;     ///< row of A and of D of each row
   std::int64_t tokens = 0;                ///< rows of A
+  std::int64_t results = 0;               ///< rows of D
   std::int64_t null_expert = -1;          ///< whose weights have no address
   bool fits = true;
 };
@@ -77,8 +80,9 @@ class GroupedCalls {
   GroupedKind kind_;
   std::vector<int> a_, b_;  ///< (row, k), (expert, n, k)
   std::vector<float> prob_, bias_;
+  std::vector<int> score_;
   std::map<DataType, std::vector<std::uint32_t>> bits_;  ///< of small integers
-  support::DeviceBuffer x_, w_, table_, offsets_, index_, slot_, d_, sum_, of_rows_, of_groups_;
+  support::DeviceBuffer x_, w_, table_, offsets_, index_, slot_, d_, sum_, of_rows_, of_groups_, of_places_;
   std::map<std::string, support::DeviceBuffer> reduced_;
 };
 

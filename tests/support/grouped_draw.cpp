@@ -9,6 +9,7 @@ namespace {
 /// Where each row comes from and goes to; rows whose index is none have no owner.
 void find_rows(support::Random& r, const GroupedKind& p, Grouping& g) {
   g.tokens = p.mode == MoeMode::gather ? r.between(1, kMostRows) : g.rows;
+  g.results = !p.combines() ? g.rows : r.chance(50) ? (g.rows + p.top_k - 1) / p.top_k : r.between(1, kMostRows / p.top_k);
   std::vector<std::int64_t> places(static_cast<std::size_t>(g.rows / p.top_k * p.top_k));
   for (std::size_t i = 0; i < places.size(); ++i) places[i] = static_cast<std::int64_t>(i);
   r.shuffle(places);
@@ -19,9 +20,11 @@ void find_rows(support::Random& r, const GroupedKind& p, Grouping& g) {
     g.to.push_back(row);
     if (p.mode == MoeMode::none) continue;
     const bool gathers = p.mode == MoeMode::gather;
-    const std::int64_t tokens = gathers ? g.tokens : g.rows / p.top_k;
+    const std::int64_t tokens = gathers ? g.tokens : p.combines() ? g.results : g.rows / p.top_k;
     std::int64_t token = gathers ? r.between(0, tokens - 1) : at < places.size() ? places[at] / p.top_k : -1;
     std::int64_t slot = gathers || at >= places.size() ? 0 : places[at] % p.top_k;
+    // Of those that are added up a place may have several.
+    if (p.combines() && (token >= tokens || r.chance(20))) token = r.between(0, tokens - 1), slot = r.between(0, p.top_k - 1);
     if (r.chance(7)) token = -1;
     if (is_wild && r.chance(5)) token = r.pick({tokens, std::int64_t{-2}, std::int64_t{2000000000}});
     if (is_wild && !gathers && r.chance(5)) slot = r.pick({p.top_k, std::int64_t{-1}});
@@ -33,7 +36,7 @@ void find_rows(support::Random& r, const GroupedKind& p, Grouping& g) {
     if (gathers)
       g.from[at] = token;
     else
-      g.to[at] = token * p.top_k + slot;
+      g.to[at] = p.combines() ? token : token * p.top_k + slot;
   }
 }
 

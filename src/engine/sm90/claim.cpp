@@ -36,12 +36,6 @@ std::optional<Decline> fault_of_groups(const chain::FusionChain& c) {
   const auto no = [&](const std::string& text) {
     return Decline{Rule::sm90_grouped, label_of(c, c.roles[static_cast<std::size_t>(g.offset_role)]) + ": " + text};
   };
-  if (g.combines()) return no("a sum over the rows of each token: scatter them, and sum over top_k in a graph behind it");
-  if (g.mode != MoeMode::none) {
-    const auto counts_rows = [](const chain::Reduction& r) { return r.mode == ReductionMode::avg && r.reduces[1]; };
-    if (g.zero_fill && g.mode == MoeMode::scatter) return no("zeros in rows to which nothing is scattered");
-    if (std::ranges::any_of(c.reductions, counts_rows)) return no("the mean of rows that may have no token");
-  }
   if (!c.tables.empty() && std::ranges::any_of(c.inputs, [&](const chain::MatrixInput& in) {
         return c.roles[static_cast<std::size_t>(in.role)].kind == chain::RoleKind::b;
       }))

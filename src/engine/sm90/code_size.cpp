@@ -46,7 +46,7 @@ double code_of(PointwiseMode mode) {
 
 constexpr double kKernel = 435, kDrain = 4.4, kDrainOfWords = 4, kWordsAlongM = 5, kReduction = 5.2, kReductionEnd = 300,
                  kReductionByBlocks = 2.5, kReadByThreads = 17, kQuantiser = 500, kToFp8 = 4, kOfSixteen = 3, kToFp4 = 12,
-                 kColumns = 7, kColumnsOfSixteen = 2, kColumnsOf32 = 4.5, kRope = 1580;
+                 kColumns = 7, kColumnsOfSixteen = 2, kColumnsOf32 = 4.5, kRope = 1580, kCombiner = 600, kCombined = 5;
 /// Of an output beside D: staged, or stored by threads; and of one of bytes.
 constexpr double kOutput = 5, kOutputByThreads = 20, kOutputOfBytes = 8;
 /// Of a side that is decoded, and of each 128 pieces of a stage; and of sums that are scaled, with each 64 columns.
@@ -89,6 +89,7 @@ int instructions_of(const chain::FusionChain& c, const KernelConfig& k) {
   }
   if (k.run_bytes > 0 && !c.stores.empty()) of_value += kOutput * static_cast<double>(c.stores.size() - 1);
   if (k.run_bytes == 0 && k.has_d && bytes_of(k.output) == 4) of_value += kDrainOfWords + (k.d_along_m ? kWordsAlongM : 0);
+  if (k.combines) fixed += kCombiner + kCombined * results_of(k);
   // Products that meet make one value of two accumulators.
   const double results = results_of(k), values = k.run_bytes > 0 ? results / 2 : results / k.gemms;
   return static_cast<int>(fixed + kDrain * results + of_value * values);

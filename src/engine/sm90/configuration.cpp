@@ -64,6 +64,7 @@ std::string group_suffix(const KernelConfig& c) {
   return fmt::format("_g{}{}{}{}{}{}{}{}{}{}{}", c.groups,
                      c.gathers    ? "g"
                      : c.scatters ? "s"
+                     : c.combines ? "m"
                                   : "",
                      c.depth_groups ? "k" : "", c.group_atoms ? "b" : "", c.row_unit > 1 ? fmt::format("r{}", c.row_unit) : "",
                      c.accumulates ? "a" : "", c.wide_offsets ? "w" : "", c.offsets_are_ends ? "e" : "", c.zero_fill ? "z" : "",
@@ -104,6 +105,8 @@ int instruction_n(const KernelConfig& c) noexcept {
 }
 int block_k(const KernelConfig& c) noexcept { return kLineBytes / bytes_of(c.input); }
 int threads_of(const KernelConfig& c) noexcept { return 128 * (c.consumers + c.producers); }
+bool has_group_rows(const KernelConfig& c) noexcept { return c.groups > 0 && !c.depth_groups && !c.combines; }
+bool meets(const KernelConfig& c) noexcept { return c.combines || (c.zero_fill && c.scatters); }
 int row_blocks(const KernelConfig& c) noexcept { return c.block_m / 64 / (c.schedule == Schedule::pingpong ? 1 : c.consumers); }
 int results_of(const KernelConfig& c) noexcept { return c.gemms * row_blocks(c) * c.block_n / 2; }
 int accumulators_of(const KernelConfig& c) noexcept {
@@ -148,7 +151,7 @@ int decoding_bytes(const KernelConfig& c) noexcept {
 int landing_bytes(const KernelConfig& c) noexcept { return (c.split - 1) * c.consumers * 4 * 128 * results_of(c); }
 int group_bytes(const KernelConfig& c) noexcept {
   if (c.groups == 0) return 0;
-  const int places = c.gathers || c.scatters ? c.consumers * (64 * row_blocks(c) + 4) : 0;
+  const int places = c.consumers * (c.gathers || c.scatters ? 64 * row_blocks(c) + 4 : c.combines ? 4 : 0);
   const int queue = c.claims ? (c.depth_groups ? 4 : 2) * (16 + 4 * 5) : 0,
             cursors = (c.claims ? 6 : 0) + (c.group_atoms ? c.groups : 0);  // layout.cuh
   return queue + 16 * c.listed + 4 * (2 * (c.groups + 1) + threads_of(c) / 32 + cursors + places + (c.gathers ? c.block_m : 0));
@@ -274,8 +277,8 @@ std::optional<std::string> fault_of(const KernelConfig& c) {
   if (c.by_address && (c.groups == 0 || c.depth_groups || c.b_decoded != 0)) return "addresses of what is not a weight of rows";
   if (c.gathers && (c.a_path == Path::tma || c.a_major != Major::k || c.a_turned)) return "rows that are gathered in boxes";
   if ((c.gathers || c.scatters) && 64 * row_blocks(c) > 128) return "more than 128 rows a consumer with places of their own";
-  if (c.groups > 0 && !c.depth_groups &&
-      (c.d_along_m || c.further_outputs > 0 || (c.a_major == Major::mn && c.a_path == Path::tma)))
+  if ((has_group_rows(c) && (c.d_along_m || c.further_outputs > 0)) ||
+      (c.groups > 0 && !c.depth_groups && c.a_major == Major::mn && c.a_path == Path::tma))
     return "rows of groups, which begin anywhere, with boxes along M";
   if (c.depth_groups && ((c.a_major == Major::k && c.a_path == Path::tma) || (c.b_major == Major::k && c.b_path == Path::tma)))
     return "parts of K, which begin anywhere, with boxes along K";

@@ -68,6 +68,7 @@ struct KernelConfig {
   bool rotates = false;  ///< the slots are chunks of the whole tile, for rope.cuh
   int groups = 0;        ///< that one call may have, where rows of A belong to groups and each has a B of its own; 0: none
   bool gathers = false, scatters = false;  ///< rows of A are found by token indices; or places of rows in D, and slots say which
+  bool combines = false;                   ///< rows of D are sums of those of groups, and belong to none
   bool depth_groups = false;               ///< parts of K and not rows are those of groups, and each has a D of its own
   bool group_atoms = false;                ///< scales of some rows lie in atoms of each group
   int row_unit = 1;                        ///< rows that groups do not cut: of a block along M, or of its scales' atom
@@ -106,6 +107,8 @@ bool is_fp8_product(const KernelConfig& c) noexcept;
 int instruction_n(const KernelConfig& c) noexcept;  ///< columns of one wgmma
 int block_k(const KernelConfig& c) noexcept;        ///< elements of k in a stage
 int threads_of(const KernelConfig& c) noexcept;
+bool has_group_rows(const KernelConfig& c) noexcept;  ///< rows of D belong to groups
+bool meets(const KernelConfig& c) noexcept;           ///< its blocks wait for each other, and so run at one time
 int row_blocks(const KernelConfig& c) noexcept;       ///< wgmma row blocks of 64 that a consumer holds
 int results_of(const KernelConfig& c) noexcept;       ///< registers in which a consumer thread holds a tile
 int accumulators_of(const KernelConfig& c) noexcept;  ///< these and the sums that are promoted

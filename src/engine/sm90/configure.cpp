@@ -103,7 +103,7 @@ std::vector<Shape> family_of(const chain::FusionChain& c, int sm_count) {
   if (!pair && by_two()) all.push_back(kDecodedShape);
   const bool has_short_tiles = c.declared[1] <= 64 * c.grouping.groups &&
                                c.declared[3] * bytes_of(multiplied_type(c, first_input(c, 0))) <= kShortTile * kLineBytes;
-  if (c.grouping.axis == chain::GroupedAxis::m && !pair && !promoted && has_short_tiles)
+  if (c.grouping.has_group_rows() && !pair && !promoted && has_short_tiles)
     all.insert(all.end(), {{64, 256, 2, true}, {64, 128, 2, true}});
   if (c.grouping.axis != chain::GroupedAxis::none) return all;
   const auto [l, m, n, k] = c.declared;
@@ -150,8 +150,9 @@ bool keeps_much(const chain::FusionChain& c, const KernelConfig& k) {
 
 /// What has no registers beside the places and tables of groups: seen of drawn chains. One consumer has enough.
 bool spills_beside_groups(const KernelConfig& k) {
-  if (k.groups == 0 || k.depth_groups || k.consumers == 1) return false;
+  if (!has_group_rows(k) || k.consumers == 1) return false;
   const bool runs = k.run_bytes > 0, reduces = k.reductions > 0;
+  if (k.schedule == Schedule::pingpong && reduces && results_of(k) > 176 && meets(k)) return true;
   if (k.schedule == Schedule::pingpong && reduces && (k.producers > 1 || (results_of(k) > 128 && k.vectors > 0))) return true;
   if (k.quantisers == 0 || k.vectors == 0) return false;
   return (runs && k.gathers) || (k.by_address && k.quantisers > 1) || (k.block_n > 192 && (reduces || (runs && k.promoted)));
@@ -219,6 +220,7 @@ KernelConfig configuration_of(const chain::FusionChain& chain, const Knobs& knob
     k.groups = kMostGroups;
     k.gathers = c.grouping.mode == MoeMode::gather;
     k.scatters = c.grouping.mode == MoeMode::scatter;
+    k.combines = c.grouping.combines();
     k.depth_groups = c.grouping.axis == chain::GroupedAxis::k;
     k.group_atoms = std::ranges::any_of(c.roles, &chain::Role::is_by_group);
     k.row_unit = static_cast<int>(chain::unit_of_bounds(c));
@@ -228,8 +230,8 @@ KernelConfig configuration_of(const chain::FusionChain& chain, const Knobs& knob
         DataType::int64;
     k.offsets_are_ends = c.grouping.offsets == MoeOffsets::end;
     const auto keeps_rows = [](const chain::Reduction& r) { return !r.reduces[1]; };
-    k.zero_fill =
-        c.grouping.zero_fill && (!chain.stores.empty() || !c.quantised.empty() || std::ranges::any_of(c.reductions, keeps_rows));
+    k.zero_fill = c.grouping.zero_fill && !k.combines &&
+                  (!chain.stores.empty() || !c.quantised.empty() || std::ranges::any_of(c.reductions, keeps_rows));
     k.by_address = roles.by_address;
     constexpr std::int64_t kShallow = 256;  // at 128 rows a group the drain is the time, at 1,024 stages are
     k.is_shallow = k.depth_groups && c.declared[3] <= kShallow * c.grouping.groups;
@@ -257,7 +259,7 @@ KernelConfig configuration_of(const chain::FusionChain& chain, const Knobs& knob
   fit_staging(k);
   // As many as there is room for, and where registers are.
   const bool has_registers = results_of(k) <= 128 && k.reductions == 0 && !k.scaled && !decodes;
-  if (k.groups > 0 && !is_long && !k.by_address && has_registers) k.listed = kListed;
+  if (k.groups > 0 && !is_long && !k.by_address && !k.combines && has_registers) k.listed = kListed;
   while (k.listed > 0 && smem_bytes(k) > kSmemBytes) k.listed /= 2;
   return k;
 }
@@ -281,6 +283,11 @@ std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) 
       if (has_rope(c) && (s.exchanged || s.n % kRotated != 0)) continue;
       Knobs knobs = knobs_of(s, programmatic, holds);
       const KernelConfig k = configuration_of(c, knobs);
+      // Blocks that wait for each other are all there from the start.
+      if (programmatic && meets(k)) continue;
+      // ptxas serialises products of two row blocks that are summed token by token, and those of pairs of which a turn has two.
+      if (k.combines && (s.pingpong || (k.gemms > 1 && k.block_n * row_blocks(k) <= 64))) continue;
+      if (k.combines && results_of(k) > 64 && k.reductions > 2) continue;  // spills
       if (k.stages < (k.rotates ? 3 : 1) || fault_of(k) || spills_beside_groups(k)) continue;
       // Pieces of 16 bytes on every side, as only extents or strides beyond the copy engine have them, spill there.
       if (k.block_m >= 128 && k.block_n >= 128 && k.a_path == Path::bytes16 && k.b_path == Path::bytes16 &&
@@ -331,7 +338,8 @@ std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) 
       const bool is_smallest = results_of(k) <= 32;  // which is always offered
       if (!is_smallest && instructions > kMostAtAll) continue;
       const std::array<std::int64_t, 4> extents = extents_of(s.exchanged ? turned : c);
-      const double seconds = predict_seconds(k, extents, sm_count, drain_of(c), c.grouping.groups);
+      const double seconds =
+          predict_seconds(k, extents, sm_count, drain_of(c), c.grouping.groups) + combining_seconds(c, k, sm_count);
       (!is_smallest && instructions > kMostInstructions ? long_ones : ranked).emplace_back(seconds, std::move(knobs));
     }
   // What takes long to compile is offered where else one consumer would have the tiles.

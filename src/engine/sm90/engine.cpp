@@ -42,8 +42,10 @@ class Sm90Engine final : public engine::Engine {
   }
 
   double predict(const chain::FusionChain& chain, const Knobs& knobs, Device device) const override {
-    return predict_seconds(configuration_of(chain, knobs), extents_of(seen_chain(chain, knobs)), multiprocessors(device),
-                           drain_of(chain), chain.grouping.groups);
+    const KernelConfig k = configuration_of(chain, knobs);
+    const int sm_count = multiprocessors(device);
+    return predict_seconds(k, extents_of(seen_chain(chain, knobs)), sm_count, drain_of(chain), chain.grouping.groups) +
+           combining_seconds(chain, k, sm_count);
   }
 
   engine::Demand demand(const chain::FusionChain& chain, const Knobs& knobs) const override {

@@ -48,7 +48,7 @@ class Generator {
     if (in_runs_) second_ = runs->second;
     for (std::size_t g = 0; g < c_.gemms.size(); ++g) {
       const int v = c_.gemms[g].value;
-      const bool integer = c_.gemms[g].accumulate == DataType::int32;
+      const bool integer = c_.gemms[g].accumulate == DataType::int32 && !c_.grouping.combines();
       declare(v);
       loop(fmt::format("v{}[i] = {};", v,
                        rounded(before_pairs(c_.values[static_cast<std::size_t>(v)].dtype), integer,
@@ -106,7 +106,7 @@ class Generator {
     const auto end = staged_.further.begin() + staged_.further_count;
     const auto it = std::find_if(staged_.further.begin(), end, [&](const StagedRole& r) { return r.role == s.role; });
     if (it == end) {
-      const bool is_of_rows = c_.grouping.axis == chain::GroupedAxis::m;
+      const bool is_of_rows = c_.grouping.has_group_rows();
       line(fmt::format("store_output<{}>(a.aux[{}], v{}, p, {});", type, slot, s.value, is_of_rows ? "at.shared()" : "at"));
       return;
     }
@@ -222,7 +222,7 @@ class Generator {
     const std::string columns = s.run < 0 ? "p.n / 2" : "p.n";
     line(fmt::format("stage<{}, {}>({{at.place.chunk + {}, {}, at.place.col + {}, at.place.thread}}, v{});", type, staged.along_m,
                      run_bytes_, width, runs == 2 ? s.run * chain::kRun : 0, s.value));
-    const bool of_rows = c_.grouping.axis == chain::GroupedAxis::m;
+    const bool of_rows = c_.grouping.has_group_rows();
     if (s.run <= 0) {
       plan_.run_outputs.push_back(s.role);
       pass_row_ += fmt::format("    zero_row<{}>(a.aux[{}], row, {});\n", 8 * bytes_of(dtype), slot, columns);
@@ -409,6 +409,7 @@ class Generator {
 
   void write_text() {
     std::string members, copies;
+    if (c_.grouping.combines()) slot_in(plan_.aux, c_.grouping.score_role);
     if (!plan_.maps.empty()) members += fmt::format(" TensorMap map[{}];", 3 * plan_.maps.size());
     if (!plan_.aux.empty()) members += fmt::format(" Aux aux[{}];", plan_.aux.size());
     if (!plan_.reductions.empty()) members += fmt::format(" Reduction reduction[{}];", plan_.reductions.size());
@@ -427,6 +428,14 @@ class Generator {
       copies += fmt::format("  VG_DEVICE int tile_batch(int batch) const {{ return a.aux[{}].batch_stride != 0 ? batch : 0; }}\n",
                             tile_slot_);
     if (c_.grouping.zero_fill) copies += fmt::format("  VG_DEVICE void pass_row(int row) const {{\n{}  }}\n", pass_row_);
+    if (c_.grouping.combines()) {
+      const int role = c_.grouping.score_role, slot = slot_in(plan_.aux, role);
+      copies += fmt::format(
+          "  VG_DEVICE float score(int token, int slot) const {{\n    const Aux& s = a.aux[{0}];\n    return "
+          "{1}::value({1}::load("
+          "static_cast<const char*>(s.address) + (token * s.row_stride + slot * s.col_stride) * {1}::BYTES, true));\n  }}\n",
+          slot, slot_name(type_of(role)));
+    }
     if (!store_further_.empty())
       copies += fmt::format(
           "  VG_DEVICE void store_further(bool leader, uint32 chunk, int width, int batch, int row, int col) const {{\n{}  }}\n",
@@ -540,9 +549,10 @@ Result<EpiloguePlan> epilogue_of(const FusionChain& c) {
   const auto is_summed_so = [&](const chain::Store& s) {
     return (c.gemms[0].accumulate == DataType::int32) == (c.values[static_cast<std::size_t>(s.value)].dtype == DataType::int32);
   };
-  const bool plain = !std::ranges::any_of(c.stores, &chain::Store::accumulate) && c.steps.empty() && c.gemms.size() == 1 &&
-                     c.stores.size() == 1 && c.reductions.empty() && c.quantised.empty() && is_summed_so(c.stores[0]) &&
-                     first_input(c, 0).prologue.empty() && first_input(c, 1).prologue.empty() && !has_scales(c);
+  const bool plain = !c.grouping.combines() && !std::ranges::any_of(c.stores, &chain::Store::accumulate) && c.steps.empty() &&
+                     c.gemms.size() == 1 && c.stores.size() == 1 && c.reductions.empty() && c.quantised.empty() &&
+                     is_summed_so(c.stores[0]) && first_input(c, 0).prologue.empty() && first_input(c, 1).prologue.empty() &&
+                     !has_scales(c);
   if (plain) return EpiloguePlan{};
   return Generator(c).run();
 }

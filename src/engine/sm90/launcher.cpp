@@ -73,20 +73,25 @@ class Sm90Launcher final : public recipe::Launcher {
       const cuda::CurrentContext here(driver_, context_.handle());
       faults_ = std::make_unique<cuda::HostWords>(driver_, context_.handle());
     }
-    if (!epilogue_.reductions.empty() || map_bytes(config_) > 0 || config_.claims)
+    if (!epilogue_.reductions.empty() || map_bytes(config_) > 0 || config_.claims || meets(config_))
       scratch_ = std::make_unique<ScratchPool>(driver_, context_.handle());
     for (int i = 0; i < roles_.a_count; ++i) loaded_[loaded_count_++] = roles_.a[static_cast<std::size_t>(i)];
     for (int i = 0; i < roles_.b_count; ++i) loaded_[loaded_count_++] = roles_.b[static_cast<std::size_t>(i)];
     if (roles_.d >= 0) loaded_[loaded_count_++] = roles_.d;
     for (const StagedRole& s : epilogue_.maps) loaded_[loaded_count_++] = s.role;
-    attribute_.id = cuda::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
-    attribute_.value.programmaticStreamSerializationAllowed = 1;
+    if (meets(config_)) {
+      attribute_.id = cuda::CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+      attribute_.value.cooperative = 1;
+    } else {
+      attribute_.id = cuda::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+      attribute_.value.programmaticStreamSerializationAllowed = 1;
+    }
     launch_.gridDimY = launch_.gridDimZ = 1;
     launch_.blockDimX = static_cast<unsigned>(threads_of(config));
     launch_.blockDimY = launch_.blockDimZ = 1;
     launch_.sharedMemBytes = static_cast<unsigned>(smem_bytes(config));
     launch_.attrs = &attribute_;
-    launch_.numAttrs = config_.programmatic ? 1U : 0U;
+    launch_.numAttrs = config_.programmatic || meets(config_) ? 1U : 0U;
     for (const int width : kWidths) widths_ |= stores_width(config_, width) ? width : 0;
     constexpr std::size_t kMap = sizeof(cuda::CUtensorMap);
     const auto moves = [&](bool used, std::size_t offset, int loaded) {
@@ -234,6 +239,10 @@ class Sm90Launcher final : public recipe::Launcher {
     const auto anywhere = reinterpret_cast<std::uint64_t>(views[output].data) & ~std::uint64_t{15};
     if (roles_.has_experts && (config_.by_address || views[roles_.b[0]].extent[0] == 0))
       for (Matrix& b : p.b) b.address = anywhere;  // blocks put addresses in; without experts nothing goes by it
+    if (config_.combines && p.tokens == 0) {
+      p.tokens = 1;
+      p.a.fill(Matrix{anywhere, 64, 1, 64});
+    }
     if (p.k == 0) {
       p.k = 1;
       p.a.fill(config_.a_major == Major::k ? Matrix{anywhere, 64, 1, 64} : Matrix{anywhere, 1, 64, 64});
@@ -303,7 +312,7 @@ class Sm90Launcher final : public recipe::Launcher {
   }
 
   ScratchNeed need_for(const std::int64_t (&live)[recipe::kSymbols]) const noexcept {
-    return scratch_ ? scratch_need(config_, epilogue_.reductions, live, sm_count_) : ScratchNeed{};
+    return scratch_ ? scratch_need(config_, epilogue_.reductions, live, chain_.grouping.top_k, sm_count_) : ScratchNeed{};
   }
 
   /// Where the offsets lie, and how many there are.
@@ -318,8 +327,9 @@ class Sm90Launcher final : public recipe::Launcher {
       address = reinterpret_cast<std::uint64_t>(v.data);
       stride = v.extent[1] > 1 ? v.stride[1] : v.extent[0] > 1 ? v.stride[0] : 0;
     };
-    if (config_.gathers || config_.scatters) list(chain_.grouping.index_role, block.indices, block.index_stride);
-    if (config_.scatters) list(chain_.grouping.slot_role, block.slots, block.slot_stride);
+    const bool has_slots = config_.scatters || config_.combines;
+    if (config_.gathers || has_slots) list(chain_.grouping.index_role, block.indices, block.index_stride);
+    if (has_slots) list(chain_.grouping.slot_role, block.slots, block.slot_stride);
     block.top_k = static_cast<std::int32_t>(chain_.grouping.top_k);
     block.tokens =
         config_.scatters ? block.m / block.top_k : static_cast<std::int32_t>(b.live[static_cast<std::size_t>(chain::Symbol::t)]);
@@ -336,8 +346,9 @@ class Sm90Launcher final : public recipe::Launcher {
     Scratch scratch;
     if (scratch_)
       if (const cuda::CUresult code = scratch_->find(launch.hStream, need, scratch); code != cuda::CUDA_SUCCESS) return code;
-    if (config_.by_address) block_in(memory).maps = scratch.maps;
-    if (config_.claims) block_in(memory).claimed = scratch.zeroed;
+    if (config_.by_address) block_in(memory).maps = scratch.plain;
+    if (config_.combines) block_in(memory).products = scratch.plain + need.products;
+    if (config_.claims || meets(config_)) block_in(memory).claimed = scratch.zeroed;
     if (has_arguments)
       write_addresses(epilogue_, chain_, b, need, scratch, memory + kEpilogueOffset);
     else

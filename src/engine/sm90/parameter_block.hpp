@@ -42,7 +42,8 @@ struct ViewBlock {
 ///     1024     32  view of D                                1156     4  stage_bytes: that maps bring into a stage
 ///     1160    24  of groups: offsets, their stride, faults   1184    20  groups, experts, tiles_n, tokens, top_k
 ///     1208    32  indices and slots, their strides          1240     8  maps of weights by address
-///     1248     8  bytes of 64 rows of A, of a tail's box    1256     8  counter of tiles that are taken
+///     1248     8  bytes of 64 rows of A, of a tail's box    1256    16  counter of tiles that are taken; products that are
+///     summed
 ///                                                           1280        epilogue arguments
 struct alignas(64) ParameterBlock {
   cuda::CUtensorMap a[2]{}, b[2]{}, d{}, d_half{}, d_quarter{};
@@ -64,8 +65,8 @@ struct alignas(64) ParameterBlock {
   std::int64_t index_stride = 0, slot_stride = 0;
   std::uint64_t maps = 0;
   std::int32_t row_block_bytes = 0, tail_bytes = 0;
-  std::uint64_t claimed = 0;
-  std::int32_t unused[4] = {};
+  std::uint64_t claimed = 0, products = 0;
+  std::int32_t unused[2] = {};
 };
 inline constexpr std::size_t kEpilogueOffset = 1280;
 

@@ -25,6 +25,9 @@ constexpr double kLastStoreBytes = 40;  ///< per cycle: what the last tile of ea
 /// slower.
 double decoded_per_cycle(int producers, bool converts) { return (6.5 + 2.5 * producers) * (converts ? 0.6 : 1.0); }
 
+/// Until all blocks are there; and of loads of products that are summed, which wait for memory.
+constexpr double kMeetingSeconds = 3e-6, kTurnSeconds = 0.55e-6;
+
 /// Cycles in which a tile of groups is found and asked for.
 constexpr double kFoundCycles = 1500;
 
@@ -71,6 +74,7 @@ double cycles_of(PointwiseMode mode) {
 
 std::array<std::int64_t, 4> extents_of(const chain::FusionChain& c) {
   std::array<std::int64_t, 4> e = c.declared;
+  if (c.grouping.combines()) e[1] = c.grouping.tokens;  // rows that are multiplied
   if (c.grouping.axis == chain::GroupedAxis::k) {
     e[0] = std::max<std::int64_t>(1, c.grouping.groups);
     e[3] = (e[3] + e[0] - 1) / e[0];
@@ -110,6 +114,17 @@ double drain_of(const chain::FusionChain& c) {
   // Rotated columns are quantised by whole chunks, in fewer.
   const double of_quantisers = cycles_of_quantisers(c) * (has_rope(c) ? 0.8 : 1.0);
   return cycles + 250.0 * static_cast<double>(c.reductions.size()) + of_quantisers;
+}
+
+double combining_seconds(const chain::FusionChain& c, const KernelConfig& k, int sm_count) {
+  if (!k.combines) return 0;
+  const auto tokens = static_cast<double>(c.declared[1]), n = static_cast<double>(c.declared[2]);
+  const double bytes = 2.0 * sizeof(float) * k.gemms * static_cast<double>(c.grouping.tokens) * n;
+  // Loads of a slot come in turns of as many as there are registers for, and each turn waits for memory.
+  const double pieces = std::ceil(tokens / k.block_m) * (k.block_m / 64 / row_blocks(k)) * std::ceil(n / k.block_n);
+  const double turns = k.gemms * row_blocks(k) * std::ceil(k.block_n / (results_of(k) > 64 ? 64.0 : 128.0));
+  const double waves = std::ceil(pieces / (sm_count * k.consumers));
+  return bytes / kMemoryBytes + kMeetingSeconds + waves * static_cast<double>(c.grouping.top_k) * turns * kTurnSeconds;
 }
 
 double predict_seconds(const KernelConfig& c, const std::array<std::int64_t, 4>& extents, int sm_count, double drain,

@@ -14,6 +14,8 @@ namespace verglas::sm90 {
 /// Source    the model and its constants are explained in docs/gpu.md
 double predict_seconds(const KernelConfig& config, const std::array<std::int64_t, 4>& extents, int sm_count, double drain = 0,
                        std::int64_t groups = 0);
+/// What the sums of tokens take behind these products (combine.cuh).
+double combining_seconds(const chain::FusionChain& chain, const KernelConfig& config, int sm_count);
 
 /// L, M, N, K of the description; where parts of K are groups, a part of middling length for each.
 std::array<std::int64_t, 4> extents_of(const chain::FusionChain& chain);

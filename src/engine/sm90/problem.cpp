@@ -30,6 +30,7 @@ Matrix matrix_of(const recipe::RoleView& v, int bytes) noexcept {
 ProductRoles product_roles(const chain::FusionChain& c) noexcept {
   ProductRoles r;
   if (c.grouping.mode == MoeMode::gather) r.row_list = c.grouping.index_role;
+  if (c.grouping.combines()) r.scores = c.grouping.score_role;
   r.has_experts = c.grouping.axis == chain::GroupedAxis::m;
   if (!c.stores.empty()) r.d = c.stores[0].role;
   for (const chain::MatrixInput& in : c.inputs) {
@@ -66,6 +67,7 @@ Problem problem_of(const ProductRoles& r, const recipe::RoleView* views, int inp
     p.d = matrix_of(d, output_bytes);
   } else {
     p.m = r.row_list >= 0 ? std::max(views[r.row_list].extent[0], views[r.row_list].extent[1]) : views[r.a[0]].extent[1];
+    if (r.scores >= 0) p.m = views[r.scores].extent[1];
     p.n = r.by_address ? r.tables[0].extent[0] : views[r.b[0]].extent[1];
     const auto batch = [&](int role) {
       if (views[role].extent[0] != 1) p.batches = views[role].extent[0];
@@ -111,7 +113,7 @@ StagedRoles staged_roles(const chain::FusionChain& c) {
     return (t == DataType::fp32 || t == DataType::bf16 || t == DataType::fp16) && bytes_of(t) == bytes_of(type_of(d));
   };
   const auto is_packed = [](DataType t) { return t == DataType::bf16 || t == DataType::fp16 || is_fp8(t); };
-  const bool is_grouped = c.grouping.axis == chain::GroupedAxis::m;
+  const bool is_grouped = c.grouping.has_group_rows();
   if (first.path != Path::tma) return s;
   for (const chain::Value& v : c.values) {
     const bool is_tile = c.grouping.mode != MoeMode::scatter && v.kind == chain::ValueKind::aux && v.varies[1] && v.varies[2] &&

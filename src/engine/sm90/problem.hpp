@@ -12,6 +12,7 @@ struct ProductRoles {
   std::array<int, 2> a{}, b{};
   int a_count = 0, b_count = 0, d = -1;
   int row_list = -1;         ///< says how many rows there are, where those of a are tokens
+  int scores = -1;           ///< likewise, where rows of d are sums of those of a
   bool has_experts = false;  ///< b has a matrix for each expert, and no batches
   bool by_address = false;   ///< roles of b are tables of addresses
   std::array<chain::PointerTable, 2> tables{};

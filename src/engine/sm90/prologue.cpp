@@ -110,9 +110,9 @@ std::string scales_text(const FusionChain& c, int side, EpiloguePlan& plan) {
       place = is_by_group ? fmt::format("scales_of_row_in_group(arguments.aux[{}], row, batch, p.m, blocks)", slot)
                           : fmt::format("scales_of_row<{}>(arguments.aux[{}], row, {}, p.{}, blocks)", is_interleaved, slot,
                                         has_batches(c, in) ? "batch" : "0",
-                                        side == 1                            ? "n"
-                                        : c.grouping.mode == MoeMode::gather ? "tokens"
-                                                                             : "m");
+                                        side == 1                 ? "n"
+                                        : c.grouping.has_tokens() ? "tokens"
+                                                                  : "m");
       load = fmt::format("load_scales<{}>(arguments.aux[{}], from, first, blocks)", is_interleaved, slot);
     }
     places += fmt::format("    if (i == {}) return {};\n", i, place);

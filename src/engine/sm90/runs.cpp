@@ -104,7 +104,7 @@ StagedRole staged_run(const FusionChain& c, int role) {
   const DataType type = type_of(c, role);
   const recipe::RoleView v = declared_views(c)[static_cast<std::size_t>(role)];
   const OutputFit fit = fit_output(matrix_of(v, bytes_of(type)), v.extent[1], v.extent[2], v.extent[0], bytes_of(type));
-  const bool is_split = c.grouping.axis == chain::GroupedAxis::m && fit.along_m;  // between groups, where no 16 bytes end
+  const bool is_split = c.grouping.has_group_rows() && fit.along_m;  // between groups, where no 16 bytes end
   return fit.path == Path::tma && !is_split ? StagedRole{role, type, fit.along_m, true} : StagedRole{};
 }
 

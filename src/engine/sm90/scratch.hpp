@@ -17,17 +17,19 @@ struct ScratchNeed {
     std::uint64_t partials = 0, counters = 0;
   };
   std::array<Part, kMaxReductions> reduction{};  ///< from the first zeroed byte on
-  std::uint64_t maps = 0, zeroed = 0;
+  std::uint64_t products = 0;                    ///< from the first byte on that is not zeroed, behind the maps
+  std::uint64_t plain = 0, zeroed = 0;
 };
-/// `live`: extents by Symbol. At most kMaxReductions. Maps are those that `blocks` make for themselves; what is zeroed begins
-/// with the counter of the tiles which are taken.
+/// `live`: extents by Symbol. At most kMaxReductions. Maps are those that `blocks` make for themselves, products those whose rows
+/// are summed token by token, and which row is next in the list of its place; what is zeroed begins with the counter of the tiles
+/// which are taken, and, where blocks wait for each other, has words of that and of rows (kernels/together.cuh, combine.cuh).
 ScratchNeed scratch_need(const KernelConfig& config, std::span<const chain::Reduction> reductions, const std::int64_t* live,
-                         int blocks) noexcept;
+                         std::int64_t top_k, int blocks) noexcept;
 
-/// Device memory of one stream: maps, whose content never matters, and partial results and counters, which every launch leaves
-/// at zero.
+/// Device memory of one stream: what matters in no later launch, and partial results and counters, which every launch leaves at
+/// zero.
 struct Scratch {
-  std::uint64_t maps = 0, zeroed = 0;
+  std::uint64_t plain = 0, zeroed = 0;
 };
 
 /// The scratch of a plan, a piece for each stream and capture.
@@ -38,7 +40,7 @@ class ScratchPool {
   /// The calling thread's current context is the plan's.
   cuda::CUresult find(cuda::CUstream stream, const ScratchNeed& need, Scratch& scratch) noexcept {
     cuda::StreamMemory memory;
-    const cuda::CUresult code = pool_.find(stream, {need.maps, need.zeroed}, memory);
+    const cuda::CUresult code = pool_.find(stream, {need.plain, need.zeroed}, memory);
     scratch = {memory.plain, memory.zeroed};
     return code;
   }

@@ -78,7 +78,9 @@ std::string constants_text(const KernelConfig& c) {
   add("int", "A_COUNT", c.a_count);
   add("int", "B_COUNT", c.b_count);
   add("bool", "PROGRAMMATIC", c.programmatic);
-  add("int", "GROUPS", c.groups);
+  add("int", "GROUPS", c.combines ? 0 : c.groups);
+  add("bool", "COMBINES", false);
+  out += "  using Results = Config;\n";
   add("int", "SMEM_BYTES", smem_bytes(c));
   add("bool", "GATHERS", c.gathers);
   add("bool", "SCATTERS", c.scatters);
@@ -100,7 +102,13 @@ std::string constants_text(const KernelConfig& c) {
   for (const auto& [name, which] : {std::pair{"gemm_a", c.gemm_a}, {"gemm_b", c.gemm_b}})
     fmt::format_to(std::back_inserter(out), "  VG_DEVICE static constexpr int {}(int g) {{ return g == 0 ? {} : {}; }}\n", name,
                    which[0], which[1]);
-  return out + "};\n";
+  out += "};\n";
+  if (c.combines)
+    fmt::format_to(
+        std::back_inserter(out),
+        "struct Products : Config {{\n  static constexpr int GROUPS = {};\n  static constexpr bool COMBINES = true;\n}};\n",
+        c.groups);
+  return out;
 }
 
 /// `multiply_scaled`: one k-step of fp8, and beside it the products of its scales, of which one of 16 k is not 0.
@@ -225,9 +233,9 @@ std::string kernel_source(const KernelConfig& c, const EpilogueText& epilogue, c
       "#include \"gemm.cuh\"\n#include \"quantise.cuh\"\n#include \"reduce.cuh\"\n\nnamespace vg {{\n\n{}\n{}\n{}\n\n{}\n\n{}\n\n"
       "struct alignas(64) Block {{\n  Parameters gemm;\n  EpilogueArguments epilogue;\n}};\n\n}}  // namespace vg\n\n"
       "extern \"C\" __global__ void __launch_bounds__({}, 1) {}{}(const __grid_constant__ vg::Block block) {{\n"
-      "  vg::gemm<vg::Config, vg::Wgmma, vg::Prologues, vg::Epilogue>(block.gemm, block.epilogue);\n}}\n",
+      "  vg::gemm<vg::{}, vg::Wgmma, vg::Prologues, vg::Epilogue>(block.gemm, block.epilogue);\n}}\n",
       constants_text(c), wgmma_text(c), epilogue.arguments, epilogue.prologues, epilogue.body, threads_of(c),
-      c.split > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", c.split) : "", entry);
+      c.split > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", c.split) : "", entry, c.combines ? "Products" : "Config");
 }
 
 }  // namespace verglas::sm90

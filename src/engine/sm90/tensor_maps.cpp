@@ -53,6 +53,8 @@ std::int64_t rows_in_a_stage(Major major, int block_rows, std::int64_t rows) {
 /// Rows of groups go by boxes of a block of 64.
 bool has_blocks(const KernelConfig& c) { return c.groups > 0 && !c.depth_groups && c.a_path == Path::tma; }
 int rows_of_box_of_a(const KernelConfig& c) { return has_blocks(c) ? 64 : c.block_m; }
+/// Rows of the list, where they are gathered.
+std::int64_t rows_of_a(const KernelConfig& c, const Problem& p) { return c.combines ? p.tokens : p.m; }
 
 /// A and B alike: rows are m or n, columns are k.
 MapRequest map_of_input(const KernelConfig& c, const Matrix& x, Major major, int block_rows, std::int64_t rows, std::int64_t k,
@@ -189,7 +191,7 @@ void fit_operands(KernelConfig& c, const Problem& p) {
     }
     major = way.major, turned = way.turned, path = way.path;
   };
-  fit(p.a, c.a_count, p.m, p.batches, c.a_stored, c.a_major, c.a_turned, c.a_path);
+  fit(p.a, c.a_count, rows_of_a(c, p), p.batches, c.a_stored, c.a_major, c.a_turned, c.a_path);
   fit(p.b, c.b_count, p.n, p.batches_of_b(), c.b_stored, c.b_major, c.b_turned, c.b_path);
   // The copy engine, and threads that move pieces, want whole ones along a line, and a group begins at any row.
   const auto begins_anywhere = [&](Major major, bool turned) {
@@ -224,8 +226,8 @@ void fit_operands(KernelConfig& c, const Problem& p) {
     c.a_major = Major::k, c.a_turned = false, c.a_path = best_path(p.a[0], true, p.m, p.k, p.batches, bytes_of(c.a_stored));
   if (!c.has_d) return;
   // Nor does D go by boxes along M there.
-  const OutputFit d = c.groups > 0 && !c.depth_groups ? OutputFit{best_path(p.d, true, p.m, p.n, p.batches, out), false}
-                                                      : fit_output(p.d, p.m, p.n, p.batches, out);
+  const OutputFit d = has_group_rows(c) ? OutputFit{best_path(p.d, true, p.m, p.n, p.batches, out), false}
+                                        : fit_output(p.d, p.m, p.n, p.batches, out);
   c.d_path = d.path;
   c.d_along_m = d.along_m;
 }
@@ -239,10 +241,10 @@ MapRequest map_of_a(const KernelConfig& c, const Problem& p, std::size_t which) 
     return request(DataType::uint8, p.a[0].address, (p.k + 1) / 2, p.m, p.a[0].row_stride / 2, p.batches, p.a[0].batch_stride / 2,
                    kLineBytes, static_cast<std::uint32_t>(rows_in_a_stage(Major::k, c.block_m, p.m)),
                    cuda::CU_TENSOR_MAP_SWIZZLE_128B);
-  return map_of_input(c, p.a[which], c.a_major, rows_of_box_of_a(c), p.m, p.k, p.batches);
+  return map_of_input(c, p.a[which], c.a_major, rows_of_box_of_a(c), rows_of_a(c, p), p.k, p.batches);
 }
 MapRequest map_of_tail(const KernelConfig& c, const Problem& p) {
-  return map_of_input(c, p.a[0], c.a_major, c.tail_rows, p.m, p.k, p.batches);
+  return map_of_input(c, p.a[0], c.a_major, c.tail_rows, rows_of_a(c, p), p.k, p.batches);
 }
 MapRequest map_of_b(const KernelConfig& c, const Problem& p, std::size_t which) {
   return map_of_input(c, p.b[which], c.b_major, c.block_n, p.n, p.k, p.batches_of_b());
@@ -291,11 +293,12 @@ ParameterBlock make_block(const KernelConfig& c, const Problem& p, int group, bo
   // Whole stages; k = 0: one block of zeros.
   b.k_blocks = static_cast<std::int32_t>(std::max<std::int64_t>(1, ceil_div(p.k, block_k(c) * c.split * c.joined)) * c.joined);
   if (p.k == 0) b.k_first = 1 << 30;
-  const std::int64_t a_rows = c.a_path == Path::tma ? c.a_count * rows_in_a_stage(c.a_major, rows_of_box_of_a(c), p.m) : 0;
+  const std::int64_t a_rows =
+      c.a_path == Path::tma ? c.a_count * rows_in_a_stage(c.a_major, rows_of_box_of_a(c), rows_of_a(c, p)) : 0;
   const std::int64_t b_rows = c.b_path == Path::tma ? c.b_count * rows_in_a_stage(c.b_major, c.block_n, p.n) : 0;
   b.stage_bytes = static_cast<std::int32_t>((has_blocks(c) ? 0 : a_rows) * line_bytes_of_a(c) + b_rows * kLineBytes);
   b.row_block_bytes = static_cast<std::int32_t>(has_blocks(c) ? a_rows * kLineBytes : 0);
-  b.tail_bytes = static_cast<std::int32_t>(std::min<std::int64_t>(c.tail_rows, p.m) * kLineBytes);
+  b.tail_bytes = static_cast<std::int32_t>(std::min<std::int64_t>(c.tail_rows, rows_of_a(c, p)) * kLineBytes);
   b.swap_raster = swap_raster ? 1 : 0;
   const auto tiles_m = static_cast<std::uint32_t>(ceil_div(p.m, c.block_m)),
              tiles_n = static_cast<std::uint32_t>(ceil_div(p.n, c.block_n));
@@ -322,8 +325,10 @@ ParameterBlock make_block(const KernelConfig& c, const Problem& p, int group, bo
 unsigned grid_of(const KernelConfig& c, const ParameterBlock& block, int sm_count) noexcept {
   if (c.groups > 0 && !c.depth_groups) {
     // Each group that has rows may end with a tile of its own.
-    const std::int64_t more = std::min<std::int64_t>(block.groups, block.m) * block.tiles_n;
-    return static_cast<unsigned>(std::clamp<std::int64_t>(block.tiles + more, 1, sm_count));
+    const std::int64_t rows = c.combines ? block.tokens : block.m,
+                       more = std::min<std::int64_t>(block.groups, rows) * block.tiles_n;
+    const std::int64_t tiles = c.combines ? ceil_div(rows, c.block_m) * block.tiles_n : block.tiles;
+    return static_cast<unsigned>(std::clamp<std::int64_t>(std::max<std::int64_t>(tiles + more, block.tiles), 1, sm_count));
   }
   const auto split = static_cast<std::uint32_t>(c.split), most = static_cast<std::uint32_t>(sm_count) / split;
   return split * std::clamp(block.tiles, 1U, std::max(1U, most));

@@ -1,4 +1,5 @@
 #pragma once
+#include "combine.cuh"
 #include "either.cuh"
 #include "epilogue.cuh"
 #include "few_rows.cuh"
@@ -7,7 +8,7 @@
 #include "rope.cuh"
 #include "runs.cuh"
 #include "split.cuh"
-#include "unowned.cuh"
+#include "together.cuh"
 
 namespace vg {
 
@@ -76,17 +77,18 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
   Ring<C::STAGES> ring;
   Epilogue epilogue(p, arguments);
   constexpr Drains DRAINS = C::ROTATES ? Drains::rotated : C::RUN_BYTES > 0 ? Drains::runs : Drains::whole;
-  typename DrainOf<C, Epilogue, DRAINS>::Type drain(p, smem, consumer);
+  typename DrainOf<typename C::Results, Epilogue, DRAINS>::Type drain(p, smem, consumer);
   Either<(C::SPLIT > 1), Split<C>, Whole> split(smem, consumer);
   if (C::PROGRAMMATIC) wait_for_previous_kernel();
   Tiles<C> tiles(p, memory);
-  if constexpr (C::ZERO_FILL) {
-    each_unowned<C>(p, memory, [&](int row) {
+  [[maybe_unused]] const auto pass_row = [&](int row) {
+    if constexpr (C::ZERO_FILL) {
       if constexpr (C::HAS_D)
         zero_row<8 * C::Output::BYTES>(p.d_view.address, p.d_view.outer_stride, p.d_view.inner_stride, row, p.n);
       epilogue.pass_row(row);
-    });
-  }
+    }
+  };
+  if constexpr (C::ZERO_FILL && !C::SCATTERS) each_unowned<C>(p, memory, pass_row);
   const uint32 count = tiles.count();
   Turns<C> turns(p, tiles, memory, smem);
   if constexpr (C::PINGPONG) {
@@ -99,6 +101,7 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
   const TilePiece whole{
       .consumer = consumer, .scratch = smem + L::SCRATCH + consumer * L::SCRATCH_BYTES, .thread = threadIdx.x % 128};
   epilogue.start(whole);
+  [[maybe_unused]] Either<C::COMBINES, Combiner<C, Epilogue>, NoCombiner> combiner(p, memory, smem, consumer);
   for (turns.begin(consumer); turns.more(); turns.next()) {
     const Tile tile = turns.tile();
     const int share = C::PINGPONG ? 0 : consumer, first_row_block = share * L::M_BLOCKS;
@@ -115,7 +118,7 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
                     C::GATHERS || C::SCATTERS ? smem + L::PLACES + consumer * L::PLACES_BYTES : 0,
                     threadIdx.x % 128};
     if constexpr (C::GATHERS || C::SCATTERS) find_places<C>(p, piece, tile.end);
-    epilogue.load_ahead(piece);
+    if constexpr (!C::COMBINES) epilogue.load_ahead(piece);
     typename Wgmma::Accumulator acc[C::GEMMS][L::M_BLOCKS][C::BLOCK_N / 2];
     // The first products do not read them, but the compiler would keep those of the tile before over a drain that needs registers
     // for something else.
@@ -137,7 +140,7 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
     // A few k-blocks in, the stores of the tile before have read what they store.
     const int load_at = tile.k_blocks < 3 ? tile.k_blocks - 1 : 2;
     const auto on_block = [&](int k_block) {
-      if (C::LOADS_TILE && k_block == load_at && split.drains()) drain.load_ahead(epilogue, piece);
+      if (C::LOADS_TILE && !C::COMBINES && k_block == load_at && split.drains()) drain.load_ahead(epilogue, piece);
     };
     const auto on_stage = [&](uint32 stage, int k_block) {
       if constexpr (C::DEPTH_GROUPS) tiles.cut(stage, first_row_block, tile.k_end - tile.k - k_block * L::BLOCK_K, consumer);
@@ -182,11 +185,22 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
     }
     // What is formed of it is formed here: the compiler would keep it from tile to tile, beside products that leave no registers.
     if constexpr (C::SCALED || C::HELD) asm volatile("" : "+r"(piece.thread));
-    drain(acc, epilogue, piece);
+    if constexpr (C::COMBINES) {
+      combiner.keep(acc, piece);
+    } else {
+      drain(acc, epilogue, piece);
+    }
     split.release();
   }
-  if (count != 0) epilogue.finish(whole);
-  if (consumer == 0 && ((C::GROUPS > 0 && !C::DEPTH_GROUPS) || (count == 0 && blockIdx.x == 0)))
+  if constexpr (C::COMBINES) {
+    combiner.sum(drain, epilogue, whole);
+  } else if constexpr (C::ZERO_FILL && C::SCATTERS) {
+    wait_for_all_blocks<C>(p, consumer);
+    each_unscattered<C>(p, pass_row);
+  }
+  const uint32 drained = C::COMBINES ? p.tiles : count;
+  if (drained != 0) epilogue.finish(whole);
+  if (consumer == 0 && ((C::Results::GROUPS > 0 && !C::DEPTH_GROUPS) || (drained == 0 && blockIdx.x == 0)))
     epilogue.clear({.scratch = smem + L::SCRATCH});
   split.finish();
   drain.finish();

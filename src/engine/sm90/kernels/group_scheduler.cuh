@@ -56,6 +56,12 @@ VG_DEVICE bool lacks_weights(const Parameters& p, int group) {
   return lacks;
 }
 
+/// Rows that groups may own: those of D, but where each of these is a sum.
+template <class C>
+VG_DEVICE int rows_of_groups(const Parameters& p) {
+  return C::COMBINES ? p.tokens : p.m;
+}
+
 /// What memory says of the groups, in shared memory: the first row of each, behind them the end of the last; and the tiles before
 /// each, behind them all tiles.
 template <class C>
@@ -80,12 +86,23 @@ struct GroupTable {
     return rows == 0 ? 1 : (rows + Layout<C>::BLOCK_K - 1) / Layout<C>::BLOCK_K;
   }
 
+  /// Does a group own a row, and multiply it?
+  VG_DEVICE bool is_multiplied(const Parameters& p, int row) const {
+    if (row < begin[0] || row >= begin[p.groups]) return false;
+    int low = 0, high = p.groups;
+    while (high - low > 1) {
+      const int middle = (low + high) / 2;
+      (begin[middle] <= row ? low : high) = middle;
+    }
+    return before[low] != before[low + 1];
+  }
+
   /// By all threads of the block. Bounds that fall or leave the rows are held to the greatest until there and to the rows, those
   /// within ROW_UNIT rows to where these begin, and block 0 tells the host.
   VG_DEVICE void read(const Parameters& p) const {
     constexpr int THREADS = Layout<C>::THREADS, WARPS = THREADS / 32;
     int* totals = before + C::GROUPS + 1;
-    const int thread = static_cast<int>(threadIdx.x), most_rows = C::DEPTH_GROUPS ? p.k : p.m;
+    const int thread = static_cast<int>(threadIdx.x), most_rows = C::DEPTH_GROUPS ? p.k : rows_of_groups<C>(p);
     const auto given_of = [&](int g) {
       const int64 at = g * p.offset_stride;
       return g >= p.groups     ? 0
@@ -279,6 +296,26 @@ class GroupTiles {
   int group_ = 0;
 };
 
+/// Where its token has a row: token · top_k + slot, or the row itself where it is gathered; NO_PLACE where that is nowhere.
+/// `tells`: the host, of what does not fit.
+template <class C>
+VG_DEVICE int64 place_of_token(const Parameters& p, int row, bool tells) {
+  const int token = p.indices[row * p.index_stride];
+  if (token < 0 || token >= (C::COMBINES ? p.m : p.tokens)) {
+    if (tells && token != -1) static_cast<volatile uint32*>(p.faults)[1] = 1;
+    return NO_PLACE;
+  }
+  if (C::GATHERS) return row;
+  const int slot = p.slots[row * p.slot_stride];
+  if (slot >= 0 && slot < p.top_k) return int64{token} * p.top_k + slot;
+  if (tells) static_cast<volatile uint32*>(p.faults)[2] = 1;
+  return NO_PLACE;
+}
+
+/// Words of memory that every launch leaves at zero, for each row of the result: behind the counter of tiles and the two words of
+/// wait_for_all_blocks.
+VG_DEVICE uint32* words_of_rows(const Parameters& p) { return p.claimed + 64; }
+
 /// Where the rows of a piece lie in D, by its consumer: in their place, where the token of their index says, or nowhere, if that
 /// is no token.
 template <class C>
@@ -288,21 +325,9 @@ VG_DEVICE void find_places(const Parameters& p, const TilePiece& t, int end) {
   const int i = static_cast<int>(threadIdx.x) % 128, row = t.row + i;
   consumer_sync(t.consumer);  // nobody reads those of the tile before
   if (i < ROWS) {
-    int place = NO_PLACE;
-    if (row < end) {
-      const int token = p.indices[row * p.index_stride];
-      if (token < 0 || token >= p.tokens) {
-        if (token != -1) static_cast<volatile uint32*>(p.faults)[1] = 1;
-      } else if (C::GATHERS) {
-        place = row;
-      } else {
-        const int slot = p.slots[row * p.slot_stride];
-        if (slot < 0 || slot >= p.top_k)
-          static_cast<volatile uint32*>(p.faults)[2] = 1;
-        else
-          place = token * p.top_k + slot;
-      }
-    }
+    const int place = row < end ? static_cast<int>(place_of_token<C>(p, row, true)) : NO_PLACE;
+    if constexpr (C::SCATTERS && C::ZERO_FILL)
+      if (t.n == 0 && place != NO_PLACE) store_l2(words_of_rows(p) + place, 1);
     __syncwarp();
     store_float(t.places + 4 * i, __int_as_float(place));
     const bool all = __all_sync(0xffffffffu, place != NO_PLACE);

@@ -16,7 +16,8 @@ namespace vg {
 ///   GROUP_TABLE                CLAIMS: full[QUEUE], empty[QUEUE], a tile[QUEUE]
 ///   BEGIN_TABLE                first rows and tiles before GROUPS + 1 groups, a word a warp; CLAIMS: three cursors, a flag, a
 ///                              number
-///   PLACES                     CONSUMERS x where each row of a piece lies in D, a word a warp: are all of its rows in place
+///   PLACES                     CONSUMERS x where each row of a piece lies in D, a word a warp: are all of its rows in place;
+///                              COMBINES: one word
 ///   GATHERED                   rows of A of a tile
 ///   DECODING                   DECODERS x each decoded A, each decoded B: SLOTS x pieces of 16 bytes and their scales
 ///
@@ -77,7 +78,7 @@ struct Layout {
   static constexpr int PLACES =
       BEGIN_TABLE +
       (C::GROUPS > 0 ? 4 * (2 * (C::GROUPS + 1) + THREADS / 32 + (C::CLAIMS ? 6 : 0) + (C::GROUP_ATOMS ? C::GROUPS : 0)) : 0);
-  static constexpr int PLACES_BYTES = C::GATHERS || C::SCATTERS ? 4 * (64 * M_BLOCKS + 4) : 0;  // a consumer
+  static constexpr int PLACES_BYTES = C::GATHERS || C::SCATTERS ? 4 * (64 * M_BLOCKS + 4) : C::COMBINES ? 16 : 0;  // a consumer
   static constexpr int GATHERED = PLACES + C::CONSUMERS * PLACES_BYTES;
   static constexpr int DECODING = (GATHERED + (C::GATHERS ? 4 * C::BLOCK_M : 0) + 15) / 16 * 16;
   static constexpr int decoding_bytes(int pieces) { return C::SLOTS * ((pieces + 127) / 128 * 128) * 20; }  // of a matrix

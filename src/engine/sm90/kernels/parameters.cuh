@@ -33,13 +33,14 @@ struct alignas(64) Parameters {
   int64 offset_stride;  // elements
   void* faults;         // words of host memory, one for each kind of data that did not fit
   int groups, experts, tiles_n;
-  int tokens, top_k;           // rows of A that are gathered; places of a token
+  int tokens, top_k;           // rows of A where they are not M, or tokens of a result of M rows; places of a token
   const int *indices, *slots;  // of rows; what the flavor does not read means nothing
   int64 index_stride, slot_stride;
   TensorMap* maps;      // memory of this launch, where each block makes those of weights by address
   int row_block_bytes;  // of 64 rows of A in a stage, where they are rows of groups; stage_bytes is without A then
   int tail_bytes;       // of TAIL_ROWS of A, by the second map, where a group ends
-  uint32* claimed;      // memory: tiles that blocks have taken so far beyond their first
+  uint32* claimed;      // memory: tiles that blocks have taken so far beyond their first; then what together.cuh has there
+  void* products;       // memory of this launch: products of rows that are summed token by token (combine.cuh)
 };
 
 static_assert(sizeof(TensorMap) == 128 && sizeof(View) == 32 && sizeof(Divisor) == 12);

@@ -149,8 +149,9 @@ VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint8* m
     // The part of a k-block; none behind the last.
     const auto a_source = [&](int i, int k_block) {
       const bool in = k_block < tile.k_blocks;
-      return Source{p.a_view[i],       m, first + k_block * L::BLOCK_K, tile.a_batch, in ? p.m : 0, in ? tile.k_end : 0,
-                    smem + L::GATHERED};
+      return Source{
+          p.a_view[i],       m, first + k_block * L::BLOCK_K, tile.a_batch, in ? rows_of_groups<C>(p) : 0, in ? tile.k_end : 0,
+          smem + L::GATHERED};
     };
     const auto b_source = [&](int i, int k_block) {
       const bool in = k_block < tile.k_blocks;
@@ -182,7 +183,7 @@ VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint8* m
     int shift = 0;
     if constexpr (C::GROUP_ATOMS) shift = tiles.shift_of(tile);
     if constexpr (L::ANY_DECODED) {
-      a_decoders.begin(m, first + turn * L::BLOCK_K, first_block + turn, tile.a_batch, p.m, p.k, shift);
+      a_decoders.begin(m, first + turn * L::BLOCK_K, first_block + turn, tile.a_batch, rows_of_groups<C>(p), p.k, shift);
       b_decoders.begin(n, first + turn * L::BLOCK_K, first_block + turn, tile.b_batch, p.n, p.k, 0);
       for (int i = 0; i < C::SLOTS; ++i) fetch(i, turn + i * C::DECODERS);
     }

@@ -275,6 +275,11 @@ VG_DEVICE void store_u128(void* to, const uint32 (&v)[4]) {
 }
 
 // Likewise where `in`: with a branch around each a unit is many blocks, which take long to compile.
+VG_DEVICE void store_u128_where(bool holds, void* to, const uint32 (&v)[4]) {
+  asm volatile("{.reg .pred p; setp.ne.b32 p, %5, 0; @p st.global.v4.u32 [%0], {%1, %2, %3, %4};}" ::"l"(to), "r"(v[0]),
+               "r"(v[1]), "r"(v[2]), "r"(v[3]), "r"(static_cast<int>(holds))
+               : "memory");
+}
 VG_DEVICE void store_u8(void* to, uint32 v, bool in) {
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %2, 0;\n@p st.global.u8 [%0], %1;\n}" ::"l"(to), "r"(v),
                "r"(static_cast<int>(in))

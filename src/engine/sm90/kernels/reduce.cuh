@@ -1,5 +1,6 @@
 #pragma once
 #include "epilogue.cuh"
+#include "group_scheduler.cuh"
 #include "pointwise.cuh"
 
 namespace vg {
@@ -399,10 +400,27 @@ struct Reducer {
         store_l2_of_4(from + static_cast<int64>(i) * step, 0);
     }
   }
-  VG_DEVICE static float count_of(const Reduction& r, const Parameters& p, const TilePiece& t) {
+  VG_DEVICE static int sum_of_consumer(int x, int consumer, uint32 words) {
+    const int sum = sum_of_warp(x);
+    if (threadIdx.x % 32 == 0) store_float(words + threadIdx.x / 32 % 4 * 4, __int_as_float(sum));
+    consumer_sync(consumer);
+    int all = 0;
+    for (int w = 0; w < 4; ++w) all += __float_as_int(load_float(words + 4 * w));
+    consumer_sync(consumer);
+    return all;
+  }
+  VG_DEVICE static float count_of(const Reduction& r, const Parameters& p, const TilePiece& t, [[maybe_unused]] uint32 words) {
     if constexpr (Mode::COUNTS && ROWS && C::GROUPS > 0 && !C::DEPTH_GROUPS) {
       const GroupRows<C> rows(t);
-      const int all = BATCHES ? rows.first(p.groups) - rows.first(0) : rows.first(t.batch + 1) - rows.first(t.batch);
+      const int first = rows.first(BATCHES ? 0 : t.batch), end = rows.first(BATCHES ? p.groups : t.batch + 1);
+      int all = end - first;
+      if constexpr (C::GATHERS || C::SCATTERS) {  // of those the ones with a token
+        int own = 0;
+#pragma unroll 4
+        for (int row = first + static_cast<int>(t.thread); row < end; row += 128)
+          own += place_of_token<C>(p, row, false) != NO_PLACE ? 1 : 0;
+        all = sum_of_consumer(own, t.consumer, words);
+      }
       return static_cast<float>(all) * (COLS ? static_cast<float>(p.n) : 1.0f);
     }
     return r.count;
@@ -411,7 +429,7 @@ struct Reducer {
   VG_DEVICE static void finish(const Reduction& r, const Parameters& p, const TilePiece& t, uint32 words) {
     const Group g = group(p, t);
     uint32* from = r.partials + g.first * LENGTH;
-    const float count = count_of(r, p, t);
+    const float count = count_of(r, p, t, words);
     const int thread = static_cast<int>(t.thread);
     if constexpr (ROWS && COLS) {
       float x[1];

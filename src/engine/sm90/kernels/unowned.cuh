@@ -31,25 +31,26 @@ VG_DEVICE void zero_block(const Aux& scales, int row, int count) {
   if (row % BLOCK == 0) zero_row<8>(const_cast<void*>(scales.address), scales.col_stride, scales.row_stride, row / BLOCK, count);
 }
 
-/// work(row) for each of these rows, by warps of the consumers of all blocks, which look at 32 rows at a time.
-template <class C, class Work>
-VG_DEVICE void each_unowned(const Parameters& p, uint8* memory, const Work& work) {
-  const GroupTable<C> table(memory);
-  const int ahead = table.begin[0], end = table.begin[p.groups], lane = static_cast<int>(threadIdx.x) % 32;
+/// work(row) for each row of D of which `is_meant` says so, by warps of the consumers of all blocks, which look at 32 rows at a
+/// time.
+template <class C, class IsMeant, class Work>
+VG_DEVICE void each_row(const Parameters& p, const IsMeant& is_meant, const Work& work) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warps = 4 * C::CONSUMERS * static_cast<int>(gridDim.x);
   const int warp = 4 * C::CONSUMERS * static_cast<int>(blockIdx.x) + warp_index() - 4 * C::PRODUCERS;
   for (int64 first = 32 * int64{warp}; first < p.m; first += 32 * int64{warps}) {
     const int row = static_cast<int>(first) + lane;
-    bool is_unowned = row < p.m && (row < ahead || row >= end);
-    if constexpr (C::GATHERS) {
-      if (row < p.m && !is_unowned) {
-        const int token = p.indices[row * p.index_stride];
-        is_unowned = token < 0 || token >= p.tokens;
-      }
-    }
-    for (uint32 left = __ballot_sync(0xffffffffu, is_unowned); left != 0; left &= left - 1)
+    for (uint32 left = __ballot_sync(0xffffffffu, row < p.m && is_meant(row)); left != 0; left &= left - 1)
       work(static_cast<int>(first) + __ffs(static_cast<int>(left)) - 1);
   }
+}
+template <class C, class Work>
+VG_DEVICE void each_unowned(const Parameters& p, uint8* memory, const Work& work) {
+  const GroupTable<C> table(memory);
+  const int ahead = table.begin[0], end = table.begin[p.groups];
+  each_row<C>(
+      p, [&](int row) { return row < ahead || row >= end || (C::GATHERS && place_of_token<C>(p, row, false) == NO_PLACE); },
+      work);
 }
 
 }  // namespace vg

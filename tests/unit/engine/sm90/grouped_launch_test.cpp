@@ -159,6 +159,51 @@ TEST_F(Sm90GroupedLaunch, SaysWhereIndicesAndSlotsLie) {
   EXPECT_EQ(block.d_view.address, reinterpret_cast<std::uint64_t>(at(192)));
 }
 
+// Blocks that wait for each other are launched all at once; memory for what they bring is made for a stream's first call.
+TEST_F(Sm90GroupedLaunch, CombinesInOneCooperativeKernel) {
+  constexpr std::int64_t kTokens = 150, kTopK = 3;
+  for (const MoeMode mode : {MoeMode::combine, MoeMode::scatter}) {
+    Graph g;
+    const auto input = [&](const char* name, std::vector<std::int64_t> dim, std::vector<std::int64_t> stride, DataType t) {
+      return g.tensor({.name = name, .dim = std::move(dim), .stride = std::move(stride), .data_type = t});
+    };
+    const bool combines = mode == MoeMode::combine;
+    const Tensor x = input("x", {1, kRows, kK}, {kRows * kK, kK, 1}, DataType::bf16);
+    const Tensor w = input("w", {kExperts, kK, kN}, {kK * kN, 1, kK}, DataType::bf16);
+    const Tensor o = input("o", {kGroups}, {1}, DataType::int64);
+    const Tensor i = input("i", {1, kRows, 1}, {kRows, 1, 1}, DataType::int32);
+    const Tensor t = input("t", {1, kRows, 1}, {kRows, 1, 1}, DataType::int32);
+    const Tensor s = combines ? input("s", {kTokens, kTopK}, {kTopK, 1}, DataType::fp32) : Tensor();
+    g.moe_grouped_matmul(x, w, o, {.mode = mode, .top_k = kTopK, .zero_fill = !combines}, i, t, s).set_output(true);
+    const CompiledPlan p = g.plans({.device = kGpu, .deselect_engines = {"cpu"}}).compile();
+    std::vector<void*> call = {at(1), at(64), at(128), at(129), at(130)};
+    if (combines) call.push_back(at(131));
+    call.push_back(at(192));
+    for (int turn = 0; turn < 3; ++turn) {
+      driver.clear();
+      ASSERT_TRUE(p.execute(call).ok());
+      ASSERT_EQ(driver.launches().size(), 1U);
+      const support::Launch launch = driver.launches()[0];
+      ASSERT_EQ(launch.attributes.size(), 1U);
+      EXPECT_EQ(launch.attributes[0].id, cuda::CU_LAUNCH_ATTRIBUTE_COOPERATIVE);
+      EXPECT_EQ(launch.attributes[0].value.cooperative, 1);
+      EXPECT_FALSE(launch.programmatic);
+      EXPECT_LE(launch.grid[0], 132U);
+      EXPECT_TRUE(driver.copies().empty());
+      EXPECT_EQ(driver.memsets().size(), turn == 0 ? 1U : 0U);
+      EXPECT_EQ(driver.count("cuMemAlloc"), turn == 0 ? 1 : 0);
+      EXPECT_EQ(driver.count("cuStreamSynchronize"), turn == 0 ? 1 : 0);
+      const auto block = launch.as<ParameterBlock>();
+      EXPECT_EQ(block.m, combines ? kTokens : kRows);
+      EXPECT_EQ(block.tokens, combines ? kRows : kRows / kTopK) << "rows of A, or tokens of D";
+      EXPECT_EQ(block.top_k, kTopK);
+      EXPECT_EQ(record_of(block.a[0]).extent(1), kRows);
+      EXPECT_NE(block.claimed, 0U);
+      EXPECT_EQ(block.products != 0, combines);
+    }
+  }
+}
+
 TEST_F(Sm90GroupedLaunch, IsCaptured) {
   const CompiledPlan p = plan();
   const cuda::PrimaryContext primary(driver.table(), 0);

@@ -26,7 +26,8 @@ struct Config {
   static constexpr int FURTHER_OUTPUTS = 0, FURTHER_BUFFERS = 0, RUN_BYTES = 0, RUN_SLOTS = 0;
   static constexpr bool CLAIMS = true, PINGPONG = true, A_K_MAJOR = true, B_K_MAJOR = true, PROMOTED = false;
   static constexpr bool SCALED = false, HELD = false, CASTS = false, CARRIED = false, LOADS_TILE = false, DEPTH_GROUPS = false;
-  static constexpr bool GATHERS = false, SCATTERS = false, B_BY_ADDRESS = false, ACCUMULATES = false, GROUP_ATOMS = false;
+  static constexpr bool GATHERS = false, SCATTERS = false, COMBINES = false, ZERO_FILL = false, B_BY_ADDRESS = false,
+                        ACCUMULATES = false, GROUP_ATOMS = false;
   static constexpr int ROW_UNIT = 1;
   struct Output {
     static constexpr int BYTES = 2;
