@@ -21,8 +21,8 @@ namespace {
 
 using recipe::RoleView;
 
+constexpr std::size_t kMostStaged = 1 + StagedRoles::kMaxFurther, kMostLoaded = 5 + kMostStaged + 1;
 /// Of the epilogue of any chain, rounded up to the alignment of the kernel's parameter.
-constexpr std::size_t kMostStaged = 1 + StagedRoles::kMaxFurther;
 constexpr std::size_t kMostArgumentBytes = 64 * chain::kMaxRoles + kMostStaged * kMapBytes;
 
 bool same_layout(const RoleView& x, const RoleView& y) noexcept {
@@ -35,12 +35,12 @@ bool same_layout(const RoleView& x, const RoleView& y) noexcept {
 /// addresses, often nothing. Whoever finds it taken goes to another, and builds one of his own when all are: nobody waits.
 struct alignas(64) Slot {
   std::byte memory[sizeof(ParameterBlock) + kMostArgumentBytes];
-  void* addresses[5 + kMostStaged];  ///< of a…, b…, d and what is staged like it: what the maps were made of
-  RoleView views[5 + kMostStaged];   ///< and how they lie
-  ScratchNeed need;                  ///< follows from the extents, without groups
-  bool is_whole = false;             ///< views and maps belong together
-  bool is_declared = false;          ///< they lie as declared
-  bool has_arguments = false;        ///< the epilogue's arguments are those of a call whose operands all lie as declared
+  void* addresses[kMostLoaded];  ///< of a…, b…, d and what is staged like it: what the maps were made of
+  RoleView views[kMostLoaded];   ///< and how they lie
+  ScratchNeed need;              ///< follows from the extents, without groups
+  bool is_whole = false;         ///< views and maps belong together
+  bool is_declared = false;      ///< they lie as declared
+  bool has_arguments = false;    ///< the epilogue's arguments are those of a call whose operands all lie as declared
   std::atomic<bool> is_taken{false};
 };
 constexpr std::size_t kSlots = 4;
@@ -79,6 +79,7 @@ class Sm90Launcher final : public recipe::Launcher {
     for (int i = 0; i < roles_.b_count; ++i) loaded_[loaded_count_++] = roles_.b[static_cast<std::size_t>(i)];
     if (roles_.d >= 0) loaded_[loaded_count_++] = roles_.d;
     for (const StagedRole& s : epilogue_.maps) loaded_[loaded_count_++] = s.role;
+    if (const int lists = std::max(roles_.row_list, roles_.scores); lists >= 0) loaded_[loaded_count_++] = lists;
     if (meets(config_)) {
       attribute_.id = cuda::CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
       attribute_.value.cooperative = 1;
@@ -369,7 +370,7 @@ class Sm90Launcher final : public recipe::Launcher {
   cuda::PlanContext context_;
   ProductRoles roles_;
   std::unique_ptr<ScratchPool> scratch_;
-  int loaded_[5 + kMostStaged]{};  ///< roles of a…, b…, d and what is staged like it
+  int loaded_[kMostLoaded]{};  ///< roles of a…, b…, d and what is staged like it, and of what else says how many rows there are
   int loaded_count_ = 0;
   cuda::CUfunction function_ = nullptr;
   cuda::CUlaunchAttribute attribute_{};

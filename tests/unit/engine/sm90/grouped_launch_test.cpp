@@ -204,6 +204,44 @@ TEST_F(Sm90GroupedLaunch, CombinesInOneCooperativeKernel) {
   }
 }
 
+// Where D is not stored only lists say how many rows there are: a call with fewer, of the same tokens, is prepared anew.
+TEST_F(Sm90GroupedLaunch, RowsFollowTheListsWhereNothingElseSaysHowMany) {
+  constexpr std::int64_t kTokens = 150;
+  for (const MoeMode mode : {MoeMode::gather, MoeMode::combine}) {
+    Graph g;
+    const auto input = [&](const char* name, std::vector<std::int64_t> dim, std::vector<std::int64_t> stride, DataType t) {
+      return g.tensor({.name = name, .dim = std::move(dim), .stride = std::move(stride), .data_type = t});
+    };
+    const bool combines = mode == MoeMode::combine;
+    const Tensor x = input("x", {1, kRows, kK}, {kRows * kK, kK, 1}, DataType::bf16);
+    const Tensor w = input("w", {kExperts, kK, kN}, {kK * kN, 1, kK}, DataType::bf16);
+    const Tensor o = input("o", {kGroups}, {1}, DataType::int64);
+    const std::int64_t listed = combines ? kRows : kTokens;
+    const Tensor i = input("i", {1, listed, 1}, {listed, 1, 1}, DataType::int32);
+    const Tensor t = combines ? input("t", {1, listed, 1}, {listed, 1, 1}, DataType::int32) : Tensor();
+    const Tensor s = combines ? input("s", {kTokens, 1}, {1, 1}, DataType::fp32) : Tensor();
+    g.reduction(g.moe_grouped_matmul(x, w, o, {.mode = mode}, i, t, s), ReductionMode::amax)
+        .set_dim({1, 1, 1})
+        .set_output(true)
+        .set_data_type(DataType::fp32);
+    const CompiledPlan p = g.plans({.device = kGpu, .deselect_engines = {"cpu"}}).compile();
+    for (std::int64_t rows = kTokens; rows > kTokens - 12; --rows) {
+      std::vector<TensorView> views = {TensorView::dense(at(1), DataType::bf16, {1, kRows, kK}, kGpu),
+                                       TensorView::strided(at(64), DataType::bf16, {kExperts, kK, kN}, {kK * kN, 1, kK}, kGpu),
+                                       TensorView::dense(at(128), DataType::int64, {kGroups}, kGpu)};
+      const std::int64_t in_list = combines ? kRows : rows;
+      for (int list = 0; list < (combines ? 2 : 1); ++list)
+        views.push_back(TensorView::dense(at(129 + static_cast<std::uintptr_t>(list)), DataType::int32, {1, in_list, 1}, kGpu));
+      if (combines) views.push_back(TensorView::dense(at(131), DataType::fp32, {rows, 1}, kGpu));
+      views.push_back(TensorView::dense(at(192), DataType::fp32, {1, 1, 1}, kGpu));
+      driver.clear();
+      const Status status = p.execute(views);
+      ASSERT_TRUE(status.ok()) << p.explain(status, views).what();
+      EXPECT_EQ(driver.launches()[0].as<ParameterBlock>().m, rows) << (combines ? "combine" : "gather");
+    }
+  }
+}
+
 TEST_F(Sm90GroupedLaunch, IsCaptured) {
   const CompiledPlan p = plan();
   const cuda::PrimaryContext primary(driver.table(), 0);
