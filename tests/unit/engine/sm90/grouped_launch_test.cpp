@@ -40,6 +40,22 @@ class Sm90GroupedLaunch : public ::testing::Test {
     EXPECT_GE(plans.size(), 1U) << plans.unsupported_text();
     return plans.compile();
   }
+  /// A product whose rows have token indices, `listed` of them; of COMBINE `tokens` come out.
+  static Tensor routed(Graph& g, const MoeAttributes& attributes, std::int64_t listed, std::int64_t tokens) {
+    const auto input = [&](const char* name, std::vector<std::int64_t> dim, std::vector<std::int64_t> stride, DataType t) {
+      return g.tensor({.name = name, .dim = std::move(dim), .stride = std::move(stride), .data_type = t});
+    };
+    const bool combines = attributes.mode == MoeMode::combine;
+    const Tensor x = input("x", {1, kRows, kK}, {kRows * kK, kK, 1}, DataType::bf16);
+    const Tensor w = input("w", {kExperts, kK, kN}, {kK * kN, 1, kK}, DataType::bf16);
+    const Tensor o = input("o", {kGroups}, {1}, DataType::int64);
+    const Tensor i = input("i", {1, listed, 1}, {listed, 1, 1}, DataType::int32);
+    const bool has_slots = combines || attributes.mode == MoeMode::scatter;
+    const Tensor t = has_slots ? input("t", {1, listed, 1}, {listed, 1, 1}, DataType::int32) : Tensor();
+    const Tensor s = combines ? input("s", {tokens, attributes.top_k}, {attributes.top_k, 1}, DataType::fp32) : Tensor();
+    return g.moe_grouped_matmul(x, w, o, attributes, i, t, s);
+  }
+
   static std::vector<TensorView> buffers(std::int64_t groups = kGroups, std::int64_t experts = kExperts) {
     return {TensorView::dense(at(1), DataType::bf16, {1, kRows, kK}, kGpu),
             TensorView::strided(at(64), DataType::bf16, {experts, kK, kN}, {kK * kN, 1, kK}, kGpu),
@@ -129,15 +145,7 @@ TEST_F(Sm90GroupedLaunch, WithoutExpertsIsLaunchedAllTheSame) {
 
 TEST_F(Sm90GroupedLaunch, SaysWhereIndicesAndSlotsLie) {
   Graph g;
-  const Tensor x = g.tensor({.name = "x", .dim = {1, kRows, kK}, .stride = {kRows * kK, kK, 1}});
-  const Tensor w = g.tensor({.name = "w", .dim = {kExperts, kK, kN}, .stride = {kK * kN, 1, kK}});
-  const Tensor o = g.tensor({.name = "o", .dim = {kGroups}, .stride = {1}, .data_type = DataType::int64});
-  const Tensor i = g.tensor({.name = "i", .dim = {1, kRows, 1}, .stride = {kRows, 1, 1}, .data_type = DataType::int32});
-  const Tensor t = g.tensor({.name = "t", .dim = {1, kRows, 1}, .stride = {kRows, 1, 1}, .data_type = DataType::int32});
-  MoeAttributes attributes;
-  attributes.mode = MoeMode::scatter;
-  attributes.top_k = 2;
-  g.moe_grouped_matmul(x, w, o, attributes, i, t).set_output(true);
+  routed(g, {.mode = MoeMode::scatter, .top_k = 2}, kRows, 0).set_output(true);
   const CompiledPlan p = g.plans({.device = kGpu, .deselect_engines = {"cpu"}}).compile();
   driver.clear();
   const std::vector<TensorView> views = {TensorView::dense(at(1), DataType::bf16, {1, 600, kK}, kGpu),
@@ -164,17 +172,8 @@ TEST_F(Sm90GroupedLaunch, CombinesInOneCooperativeKernel) {
   constexpr std::int64_t kTokens = 150, kTopK = 3;
   for (const MoeMode mode : {MoeMode::combine, MoeMode::scatter}) {
     Graph g;
-    const auto input = [&](const char* name, std::vector<std::int64_t> dim, std::vector<std::int64_t> stride, DataType t) {
-      return g.tensor({.name = name, .dim = std::move(dim), .stride = std::move(stride), .data_type = t});
-    };
     const bool combines = mode == MoeMode::combine;
-    const Tensor x = input("x", {1, kRows, kK}, {kRows * kK, kK, 1}, DataType::bf16);
-    const Tensor w = input("w", {kExperts, kK, kN}, {kK * kN, 1, kK}, DataType::bf16);
-    const Tensor o = input("o", {kGroups}, {1}, DataType::int64);
-    const Tensor i = input("i", {1, kRows, 1}, {kRows, 1, 1}, DataType::int32);
-    const Tensor t = input("t", {1, kRows, 1}, {kRows, 1, 1}, DataType::int32);
-    const Tensor s = combines ? input("s", {kTokens, kTopK}, {kTopK, 1}, DataType::fp32) : Tensor();
-    g.moe_grouped_matmul(x, w, o, {.mode = mode, .top_k = kTopK, .zero_fill = !combines}, i, t, s).set_output(true);
+    routed(g, {.mode = mode, .top_k = kTopK, .zero_fill = !combines}, kRows, kTokens).set_output(true);
     const CompiledPlan p = g.plans({.device = kGpu, .deselect_engines = {"cpu"}}).compile();
     std::vector<void*> call = {at(1), at(64), at(128), at(129), at(130)};
     if (combines) call.push_back(at(131));
@@ -209,18 +208,8 @@ TEST_F(Sm90GroupedLaunch, RowsFollowTheListsWhereNothingElseSaysHowMany) {
   constexpr std::int64_t kTokens = 150;
   for (const MoeMode mode : {MoeMode::gather, MoeMode::combine}) {
     Graph g;
-    const auto input = [&](const char* name, std::vector<std::int64_t> dim, std::vector<std::int64_t> stride, DataType t) {
-      return g.tensor({.name = name, .dim = std::move(dim), .stride = std::move(stride), .data_type = t});
-    };
     const bool combines = mode == MoeMode::combine;
-    const Tensor x = input("x", {1, kRows, kK}, {kRows * kK, kK, 1}, DataType::bf16);
-    const Tensor w = input("w", {kExperts, kK, kN}, {kK * kN, 1, kK}, DataType::bf16);
-    const Tensor o = input("o", {kGroups}, {1}, DataType::int64);
-    const std::int64_t listed = combines ? kRows : kTokens;
-    const Tensor i = input("i", {1, listed, 1}, {listed, 1, 1}, DataType::int32);
-    const Tensor t = combines ? input("t", {1, listed, 1}, {listed, 1, 1}, DataType::int32) : Tensor();
-    const Tensor s = combines ? input("s", {kTokens, 1}, {1, 1}, DataType::fp32) : Tensor();
-    g.reduction(g.moe_grouped_matmul(x, w, o, {.mode = mode}, i, t, s), ReductionMode::amax)
+    g.reduction(routed(g, {.mode = mode}, combines ? kRows : kTokens, kTokens), ReductionMode::amax)
         .set_dim({1, 1, 1})
         .set_output(true)
         .set_data_type(DataType::fp32);
