@@ -105,8 +105,6 @@ int instruction_n(const KernelConfig& c) noexcept {
 }
 int block_k(const KernelConfig& c) noexcept { return kLineBytes / bytes_of(c.input); }
 int threads_of(const KernelConfig& c) noexcept { return 128 * (c.consumers + c.producers); }
-bool has_group_rows(const KernelConfig& c) noexcept { return c.groups > 0 && !c.depth_groups && !c.combines; }
-bool meets(const KernelConfig& c) noexcept { return c.combines || (c.zero_fill && c.scatters); }
 int row_blocks(const KernelConfig& c) noexcept { return c.block_m / 64 / (c.schedule == Schedule::pingpong ? 1 : c.consumers); }
 int results_of(const KernelConfig& c) noexcept { return c.gemms * row_blocks(c) * c.block_n / 2; }
 int accumulators_of(const KernelConfig& c) noexcept {

@@ -84,6 +84,11 @@ struct KernelConfig {
   friend bool operator==(const KernelConfig&, const KernelConfig&) = default;
 };
 
+/// Rows of D belong to groups.
+inline bool has_group_rows(const KernelConfig& c) noexcept { return c.groups > 0 && !c.depth_groups && !c.combines; }
+/// Its blocks wait for each other, and so run at one time.
+inline bool meets(const KernelConfig& c) noexcept { return c.combines || (c.zero_fill && c.scatters); }
+
 /// Limits of one SM of compute capability 9.0.
 inline constexpr int kSmemBytes = 232'448;
 inline constexpr int kRegistersPerSm = 65'536;
@@ -107,8 +112,6 @@ bool is_fp8_product(const KernelConfig& c) noexcept;
 int instruction_n(const KernelConfig& c) noexcept;  ///< columns of one wgmma
 int block_k(const KernelConfig& c) noexcept;        ///< elements of k in a stage
 int threads_of(const KernelConfig& c) noexcept;
-bool has_group_rows(const KernelConfig& c) noexcept;  ///< rows of D belong to groups
-bool meets(const KernelConfig& c) noexcept;           ///< its blocks wait for each other, and so run at one time
 int row_blocks(const KernelConfig& c) noexcept;       ///< wgmma row blocks of 64 that a consumer holds
 int results_of(const KernelConfig& c) noexcept;       ///< registers in which a consumer thread holds a tile
 int accumulators_of(const KernelConfig& c) noexcept;  ///< these and the sums that are promoted

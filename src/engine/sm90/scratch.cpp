@@ -26,8 +26,7 @@ ScratchNeed scratch_need(const KernelConfig& c, std::span<const chain::Reduction
       ceil_div(extent(Symbol::n), c.block_n)};
   ScratchNeed need;
   need.zeroed = meets(c) ? 2 * kAlignment : c.claims ? kAlignment : 0;
-  need.products = round_up(static_cast<std::uint64_t>(blocks) * static_cast<std::uint64_t>(map_bytes(c)));
-  need.plain = need.products;
+  need.products = need.plain = static_cast<std::uint64_t>(blocks) * static_cast<std::uint64_t>(map_bytes(c));
   const auto rows_of_result = static_cast<std::uint64_t>(extent(Symbol::m));
   if (c.combines) {
     const auto rows = static_cast<std::uint64_t>(extent(Symbol::t)), columns = pieces[2] * static_cast<std::uint64_t>(c.block_n);
