@@ -409,7 +409,14 @@ class Generator {
 
   void write_text() {
     std::string members, copies;
-    if (c_.grouping.combines()) slot_in(plan_.aux, c_.grouping.score_role);
+    if (c_.grouping.combines()) {
+      const int role = c_.grouping.score_role, slot = slot_in(plan_.aux, role);
+      copies += fmt::format(
+          "  VG_DEVICE float score(int token, int slot) const {{\n    const Aux& s = a.aux[{0}];\n    return "
+          "{1}::value({1}::load("
+          "static_cast<const char*>(s.address) + (token * s.row_stride + slot * s.col_stride) * {1}::BYTES, true));\n  }}\n",
+          slot, slot_name(type_of(role)));
+    }
     if (!plan_.maps.empty()) members += fmt::format(" TensorMap map[{}];", 3 * plan_.maps.size());
     if (!plan_.aux.empty()) members += fmt::format(" Aux aux[{}];", plan_.aux.size());
     if (!plan_.reductions.empty()) members += fmt::format(" Reduction reduction[{}];", plan_.reductions.size());
@@ -421,21 +428,13 @@ class Generator {
                       finish = pads_ + with_words(last_.arrive + last_.text());
     if (!ending_.arrive.empty()) begin_ = words + "    if constexpr (!LATE) {\n" + ending_.arrive + "    }\n" + begin_;
     if (!plan_.maps.empty())
-      copies =
+      copies +=
           "  VG_DEVICE const TensorMap* map(int which, int width) const {\n"
           "    return &a.map[3 * which + (width == 128 ? 0 : width == 64 ? 1 : 2)];\n  }\n";
     if (staged_.tile.role >= 0)
       copies += fmt::format("  VG_DEVICE int tile_batch(int batch) const {{ return a.aux[{}].batch_stride != 0 ? batch : 0; }}\n",
                             tile_slot_);
     if (c_.grouping.zero_fill) copies += fmt::format("  VG_DEVICE void pass_row(int row) const {{\n{}  }}\n", pass_row_);
-    if (c_.grouping.combines()) {
-      const int role = c_.grouping.score_role, slot = slot_in(plan_.aux, role);
-      copies += fmt::format(
-          "  VG_DEVICE float score(int token, int slot) const {{\n    const Aux& s = a.aux[{0}];\n    return "
-          "{1}::value({1}::load("
-          "static_cast<const char*>(s.address) + (token * s.row_stride + slot * s.col_stride) * {1}::BYTES, true));\n  }}\n",
-          slot, slot_name(type_of(role)));
-    }
     if (!store_further_.empty())
       copies += fmt::format(
           "  VG_DEVICE void store_further(bool leader, uint32 chunk, int width, int batch, int row, int col) const {{\n{}  }}\n",
