@@ -127,6 +127,13 @@ std::vector<Named> graphs() {
        }},
       {"weights_by_address", [](Moe& m) { m.product("w").set_output(true); }, true},
       {"gathered_by_address", [](Moe& m) { m.product("w", MoeMode::gather).set_output(true); }, true},
+      {"swiglu_half_by_address",
+       [](Moe& m) {
+         const Tensor gate = m.product("gate");
+         m.by_address = false;
+         m.g.mul(m.g.swish(gate), m.product("up")).set_output(true);
+       },
+       true},
       {"swiglu_by_address", [](Moe& m) { m.g.mul(m.g.swish(m.product("gate")), m.product("up")).set_output(true); }, true},
       {"quantised", [](Moe& m) { m.quantised(m.product("w", MoeMode::scatter)); }},
       {"mxfp8", [](Moe& m) { m.scaled(DataType::fp8_e4m3, 32, MoeMode::none).set_output(true); }},

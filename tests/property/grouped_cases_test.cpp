@@ -4,8 +4,10 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <memory>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "support/cliff.hpp"
@@ -328,6 +330,36 @@ TEST(GroupedCases, AGroupWithoutWeightsOwnsNoRow) {
         }
         EXPECT_THROW(plan.check(), Error);
       }
+}
+
+// Of two products one has its weights by address, by experts in any order, and one in a tensor.
+TEST(GroupedCases, WeightsByAddressBesideThoseOfATensor) {
+  constexpr std::int64_t kRows = 12, kK = 9, kN = 17;
+  const Floats x = smalls(kRows * kK, 1), w = smalls(3 * kK * kN, 2), v = smalls(3 * kK * kN, 3);
+  const std::vector<std::int32_t> o = {0, 5, 9};
+  const std::vector<const float*> table = {w.data() + kK * kN, w.data(), w.data() + 2 * kK * kN};
+  for (const bool is_first : {false, true}) {
+    Graph g({.io_data_type = DataType::fp32});
+    const Tensor tx = declare(g, {1, kRows, kK});
+    const Tensor to = declare(g, {3}, DataType::int32);
+    Tensor by_address = declare(g, {3, kK, kN}), in_tensor = declare(g, {3, kK, kN});
+    by_address.set_by_pointers(true);
+    const auto product = [&](Tensor weights) { return g.moe_grouped_matmul(tx, weights, to); };
+    const Tensor first = product(is_first ? by_address : in_tensor), second = product(is_first ? in_tensor : by_address);
+    g.pointwise(PointwiseMode::sub, {first, second}).set_output(true);
+    const CompiledPlan plan = g.compile();
+    Floats y(kRows * kN, kPoison);
+    const std::map<std::string, const void*> all = {
+        {"a", x.data()}, {"b", v.data()}, {"b_addresses", table.data()}, {"group_offset", o.data()}, {"output", y.data()}};
+    std::vector<void*> addresses;
+    for (const OperandInfo& info : plan.operands()) addresses.push_back(const_cast<void*>(all.at(info.roles)));
+    ASSERT_TRUE(plan.execute(addresses).ok());
+    for (std::int64_t i = 0; i < kRows * kN; ++i) {
+      const std::int64_t r = i / kN, e = r < 5 ? 0 : r < 9 ? 1 : 2, by_table = e == 2 ? 2 : 1 - e;
+      const double of_w = element(x, w, r, by_table, kK, kN, i % kN), of_v = element(x, v, r, e, kK, kN, i % kN);
+      ASSERT_EQ(y[static_cast<std::size_t>(i)], is_first ? of_w - of_v : of_v - of_w) << r << ", " << is_first;
+    }
+  }
 }
 
 TEST(GroupedCases, WithoutExpertsNoRowIsComputedAndItIsTold) {

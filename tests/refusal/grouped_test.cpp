@@ -432,8 +432,6 @@ std::string said_by_sm90(const OfGroups& c) {
 
 REFUSES(sm90_grouped) {
   EXPECT_EQ(said_by_sm90({.groups = 1025}), "sm90.grouped group_offset 'o': 1025 groups of at most 1024");
-  EXPECT_EQ(said_by_sm90({.by_pointers = true, .has_other = true}),
-            "sm90.grouped group_offset 'o': weights by address beside others");
   EXPECT_EQ(said_by_sm90({.is_gradient = true, .out = DataType::int8}), "sm90.grouped group_offset 'o': adds to int8");
   for (const OfGroups& served : {OfGroups{},
                                  {.mode = MoeMode::gather},
@@ -453,6 +451,7 @@ REFUSES(sm90_grouped) {
                                  {.mode = MoeMode::gather, .zero_fill = true, .keeps_sum = true},
                                  {.by_pointers = true},
                                  {.has_other = true},
+                                 {.by_pointers = true, .has_other = true},
                                  {.converts = true},
                                  {.scales = true},
                                  {.quantises = true},

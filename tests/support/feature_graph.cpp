@@ -181,7 +181,7 @@ class Drawer {
     const std::int64_t pitch = e.stored == fp4_e2m1 ? std::max<std::int64_t>(pitch_, 2) : pitch_;
     const Dims dim = is_a ? Dims{batch, rows, k_} : Dims{batch, k_, rows};
     Tensor x = matrix(fresh(is_a ? "a" : "b"), dim, along_k == is_a, e.stored, pitch);
-    if (!is_a && by_address_) x.set_by_pointers(true);
+    if (!is_a && by_address_ && (addressed_++ == 0 || r_.chance(60))) x.set_by_pointers(true);
     if (e.way == Way::scaled) {
       const std::int64_t blocks = (k_ + e.block - 1) / e.block;
       const std::int64_t r = e.interleaved ? round_up(rows, 128) : rows, c = e.interleaved ? round_up(blocks, 4) : blocks;
@@ -415,7 +415,7 @@ class Drawer {
   MoeOffsets ends_ = MoeOffsets::first_token;
   Tensor offsets_, index_, slot_, value_;
   std::vector<Tensor> results_, whole_;
-  int count_ = 0;
+  int count_ = 0, addressed_ = 0;
 };
 
 }  // namespace

@@ -54,11 +54,15 @@ PlanList GroupedCalls::plans() const {
   const Tensor score =
       p.combines() ? g.tensor({.name = "score", .dim = {results, p.top_k}, .stride = {p.top_k, 1}, .data_type = DataType::fp32})
                    : Tensor();
-  Tensor w = g.tensor({.name = "w", .dim = {kG, depth, kN}, .stride = strides_of_b()});
-  w.set_by_pointers(p.by_address);
+  const auto weights = [&](const char* name, int product) {
+    return Tensor(g.tensor({.name = name, .dim = {kG, depth, kN}, .stride = strides_of_b()}))
+        .set_by_pointers(p.is_by_address(product));
+  };
+  const Tensor w = weights("w", 0);
   Tensor y = g.moe_grouped_matmul(x, w, o, attributes, index, slot, score);
   if (p.pairs) {
-    const Tensor other = g.moe_grouped_matmul(x, w, o, attributes, index, slot, score);
+    const Tensor v = p.in_tensor < 0 ? w : weights("v", 1);
+    const Tensor other = g.moe_grouped_matmul(x, v, o, attributes, index, slot, score);
     y = g.pointwise(PointwiseMode::sub, {y, g.add(other, other)});
   }
   if (p.is_fused) {
@@ -184,13 +188,19 @@ std::vector<TensorView> GroupedCalls::views(const CompiledPlan& plan, const Grou
     return TensorView::strided(x.data(), t, dim, stride, kGpu);
   };
   const auto s = strides_of_b();
+  const auto weights = [&](int product) {
+    const auto behind = [](const support::DeviceBuffer& x, std::size_t n) { return static_cast<std::uint8_t*>(x.data()) + n; };
+    if (p.is_by_address(product))
+      return TensorView::strided(behind(table_, bytes(product, DataType::int64)), DataType::int64, {g.experts}, {1}, kGpu);
+    return TensorView::strided(behind(w_, bytes(product * s[0], p.in)), p.in, {g.experts, g.k, g.n}, {s[0], s[1], s[2]}, kGpu);
+  };
   const List of_rows = {1, g.results, g.n}, pitch_of_rows = {g.results * p.pitch_d, p.pitch_d, 1};
   const std::int64_t each = p.combines() ? 1 : g.groups;
   const std::map<std::string, TensorView> all = {
       {"x", p.a_k_major ? view(x_, p.in, {1, g.tokens, g.k}, {g.tokens * p.pitch, p.pitch, 1})
                         : view(x_, p.in, {1, g.tokens, g.k}, {g.k * kMostRows, 1, kMostRows})},
-      {"w", p.by_address ? view(table_, DataType::int64, {g.experts}, {1})
-                         : view(w_, p.in, {g.experts, g.k, g.n}, {s[0], s[1], s[2]})},
+      {"w", weights(0)},
+      {"v", weights(1)},
       {"o", view(offsets_, p.offset, {g.groups}, {1})},
       {"index", view(index_, DataType::int32, {1, g.rows, 1}, {g.rows, 1, 1})},
       {"slot", view(slot_, DataType::int32, {1, g.rows, 1}, {g.rows, 1, 1})},
@@ -228,7 +238,6 @@ GroupedCalls::Want GroupedCalls::wanted(const Grouping& g) const {
   // Of what stands behind the product; `owner` of combine is none.
   const auto keep = [&](std::int64_t to, std::int64_t n, std::int64_t owner, int v) {
     const std::int64_t at = to * p.pitch_d + n;
-    if (p.pairs) v = -v;
     if (p.is_fused) {
       put(want.sum, DataType::fp32, at, v);
       v = std::max(0, v * static_cast<int>(prob_[static_cast<std::size_t>(to)]) +
@@ -260,10 +269,16 @@ GroupedCalls::Want GroupedCalls::wanted(const Grouping& g) const {
         keep_zero(to, n);
         continue;
       }
-      const std::int64_t row_of_b = (owner % g.experts * kMostN + n) * kMostK;
-      int v = 0;
-      for (std::int64_t k = 0; k < g.k; ++k)
-        v += a_[static_cast<std::size_t>(from * kMostK + k)] * b_[static_cast<std::size_t>(row_of_b + k)];
+      const auto product = [&](std::int64_t expert) {
+        const std::int64_t row_of_b = (expert * kMostN + n) * kMostK;
+        int sum = 0;
+        for (std::int64_t k = 0; k < g.k; ++k)
+          sum += a_[static_cast<std::size_t>(from * kMostK + k)] * b_[static_cast<std::size_t>(row_of_b + k)];
+        return sum;
+      };
+      const std::int64_t expert = owner % g.experts;
+      int v = product(expert);
+      if (p.pairs) v -= 2 * (p.in_tensor < 0 ? v : product(expert + 1));
       if (p.combines())
         sums[static_cast<std::size_t>(to * g.n + n)] += v * score_[static_cast<std::size_t>(to * p.top_k + g.slot[row])];
       else

@@ -30,9 +30,11 @@ struct GroupedKind {
   std::int64_t top_k = 1;
   bool by_address = false;  ///< of weights; N and K are those of the description then
   bool pairs = false;       ///< a second product of the same groups is subtracted twice
-  bool is_short = false;    ///< by the description groups have few rows, of little depth
+  int in_tensor = -1;     ///< of a pair by address, which product has its weights in a tensor; the second's are the next expert's
+  bool is_short = false;  ///< by the description groups have few rows, of little depth
 
   bool combines() const { return mode == MoeMode::combine; }
+  bool is_by_address(int product) const { return by_address && product != in_tensor; }
 };
 std::ostream& operator<<(std::ostream& o, const GroupedKind& k);
 

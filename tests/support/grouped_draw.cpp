@@ -47,7 +47,7 @@ std::ostream& operator<<(std::ostream& o, const GroupedKind& k) { return o << k.
 Grouping draw_grouping(support::Random& r, const GroupedKind& p) {
   Grouping g;
   g.groups = r.chance(3) ? kMostGroups : r.chance(20) ? r.between(20, 200) : r.between(1, 12);
-  g.experts = r.between(1, std::min<std::int64_t>(g.groups, kMostExperts));
+  g.experts = r.between(1, std::min(g.groups, kMostExperts - (p.in_tensor < 0 ? 0 : 1)));
   g.n = r.chance(50) ? 8 * r.between(1, kMostN / 8) : r.between(1, kMostN);
   const std::int64_t least_k = r.chance(30) ? 257 : 1, most_k = least_k == 1 ? 100 : kMostK;
   g.k = r.chance(50) ? 8 * r.between((least_k + 7) / 8, most_k / 8) : r.between(least_k, most_k);
@@ -82,7 +82,8 @@ Grouping draw_grouping(support::Random& r, const GroupedKind& p) {
   if (!p.reduces && r.chance(8)) g.experts = 0;
   if (p.by_address && !p.reduces && r.chance(30)) g.null_expert = r.between(0, kMostExperts - 1);
   for (std::int64_t& owner : g.owner)
-    if (owner >= 0 && (g.experts == 0 || owner % g.experts == g.null_expert)) owner = kNoWeights, g.fits = false;
+    if (owner >= 0 && (g.experts == 0 || owner % g.experts + (p.in_tensor == 0 ? 1 : 0) == g.null_expert))
+      owner = kNoWeights, g.fits = false;
   find_rows(r, p, g);
   return g;
 }

@@ -106,7 +106,7 @@ class Lister {
                   : k_.gathers    ? "gather"
                   : k_.scatters   ? "scatter"
                                   : "rows");
-    if (k_.by_address) add("by address", "");
+    if (k_.addressed != 0) add("by address", "");
     if (k_.zero_fill) add("zero fill", "");
     if (k_.claims) add("claims", "");
     if (k_.tail_rows != 0) add("tail rows", "");

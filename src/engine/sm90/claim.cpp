@@ -29,17 +29,13 @@ std::optional<Decline> fault_of_types(const chain::FusionChain& c) {
   return std::nullopt;
 }
 
-/// Groups of rows, each with a matrix of one tensor or all with matrices by address; or groups of K.
+/// Groups of rows, each with a matrix of a tensor or by address; or groups of K.
 std::optional<Decline> fault_of_groups(const chain::FusionChain& c) {
   const chain::Grouping& g = c.grouping;
   if (g.axis == chain::GroupedAxis::none) return std::nullopt;
   const auto no = [&](const std::string& text) {
     return Decline{Rule::sm90_grouped, label_of(c, c.roles[static_cast<std::size_t>(g.offset_role)]) + ": " + text};
   };
-  if (!c.tables.empty() && std::ranges::any_of(c.inputs, [&](const chain::MatrixInput& in) {
-        return c.roles[static_cast<std::size_t>(in.role)].kind == chain::RoleKind::b;
-      }))
-    return no("weights by address beside others");
   if (g.groups > kMostGroups) return no(std::to_string(g.groups) + " groups of at most " + std::to_string(kMostGroups));
   for (const chain::Store& s : c.stores) {
     const DataType t = c.operands[static_cast<std::size_t>(c.roles[static_cast<std::size_t>(s.role)].operand)].dtype;

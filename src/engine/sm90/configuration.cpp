@@ -68,7 +68,10 @@ std::string group_suffix(const KernelConfig& c) {
                                   : "",
                      c.depth_groups ? "k" : "", c.group_atoms ? "b" : "", c.row_unit > 1 ? fmt::format("r{}", c.row_unit) : "",
                      c.accumulates ? "a" : "", c.wide_offsets ? "w" : "", c.offsets_are_ends ? "e" : "", c.zero_fill ? "z" : "",
-                     c.by_address ? "t" : "",
+                     c.addressed == 0                    ? ""
+                     : c.addressed + 1 == 1 << c.b_count ? "t"
+                     : c.addressed == 1                  ? "tf"
+                                                         : "ts",
                      c.claims        ? "c"
                      : c.listed != 0 ? "l"
                                      : "") +
@@ -97,7 +100,7 @@ bool is_fp8_product(const KernelConfig& c) noexcept { return is_fp8(c.input); }
 int instruction_n(const KernelConfig& c) noexcept {
   // With scales two products are in hand, each of them beside those, and two at least make a tile.
   const bool has_tables = c.quantisers > 0 && c.group_atoms && c.run_bytes > 0;
-  const int held = (copies(c) || has_tables ? 160 : c.by_address ? 184 : 192) - results_of(c);
+  const int held = (copies(c) || has_tables ? 160 : c.addressed != 0 ? 184 : 192) - results_of(c);
   const int most = c.scaled ? std::clamp(std::min(c.block_n, held) / 2, 8, 64) : c.promoted ? 192 : 256;
   int parts = 1;
   while (c.block_n / parts > most || c.block_n % (8 * parts) != 0) ++parts;
@@ -155,7 +158,7 @@ int group_bytes(const KernelConfig& c) noexcept {
   return queue + 16 * c.listed + 4 * (2 * (c.groups + 1) + threads_of(c) / 32 + cursors + places + (c.gathers ? c.block_m : 0));
 }
 int map_bytes(const KernelConfig& c) noexcept {
-  return c.by_address && c.b_path == Path::tma ? (c.stages + 2) * c.b_count * 128 : 0;
+  return c.addressed != 0 && c.b_path == Path::tma ? (c.stages + 2) * c.b_count * 128 : 0;
 }
 int smem_bytes(const KernelConfig& c) noexcept {
   const int chunks = c.store_buffers + c.further_outputs * c.further_buffers;
@@ -178,7 +181,7 @@ int producer_registers(const KernelConfig& c) noexcept {
   if (c.carried) return 128;
   if (c.held) return c.consumers == 3 ? 72 : 56;
   if (copies(c)) return c.consumers != 2 ? 80 : copies_by_turns(c) ? (c.scaled ? 96 : 104) : shifts(c) ? 104 : 88;
-  if (c.consumers == 2) return c.by_address ? 56 : accumulators_of(c) >= 176 && !c.scaled ? 24 : 40;
+  if (c.consumers == 2) return c.addressed != 0 ? 56 : accumulators_of(c) >= 176 && !c.scaled ? 24 : 40;
   return 32;
 }
 int carrier_registers(const KernelConfig& c) noexcept { return c.consumers == 1 ? entry_registers(c) : 56; }
@@ -187,7 +190,7 @@ int consumer_registers(const KernelConfig& c) noexcept {
   if (c.held) return c.carried ? 160 : c.consumers == 3 ? 112 : 200;
   if (copies_by_turns(c)) return c.scaled ? 160 : 152;
   if (copies(c)) return c.producers > 1 ? 168 : c.consumers != 2 ? 144 : shifts(c) ? 200 : 208;
-  if (c.consumers == 2) return c.by_address ? 224 : accumulators_of(c) >= 176 && !c.scaled ? 240 : 232;
+  if (c.consumers == 2) return c.addressed != 0 ? 224 : accumulators_of(c) >= 176 && !c.scaled ? 240 : 232;
   return 160;
 }
 
@@ -272,7 +275,8 @@ std::optional<std::string> fault_of(const KernelConfig& c) {
   if ((c.d_along_m || c.loads_tile || c.further_outputs > 0) && c.d_path != Path::tma)
     return fmt::format("the epilogue's copies beside pieces of {} bytes of d", piece_bytes(c.d_path));
   if (c.groups > 0 && c.split > 1) return "groups with K split";
-  if (c.by_address && (c.groups == 0 || c.depth_groups || c.b_decoded != 0)) return "addresses of what is not a weight of rows";
+  if (c.addressed != 0 && (c.groups == 0 || c.depth_groups || c.b_decoded != 0))
+    return "addresses of what is not a weight of rows";
   if (c.gathers && (c.a_path == Path::tma || c.a_major != Major::k || c.a_turned)) return "rows that are gathered in boxes";
   if ((c.gathers || c.scatters) && 64 * row_blocks(c) > 128) return "more than 128 rows a consumer with places of their own";
   if ((has_group_rows(c) && (c.d_along_m || c.further_outputs > 0)) ||

@@ -73,7 +73,7 @@ struct KernelConfig {
   bool group_atoms = false;                ///< scales of some rows lie in atoms of each group
   int row_unit = 1;                        ///< rows that groups do not cut: of a block along M, or of its scales' atom
   bool accumulates = false;                ///< a group without a part leaves its D as it is
-  bool by_address = false;                 ///< each B lies where a table in memory says
+  int addressed = 0;                       ///< bit i: matrices of B number i lie where a table in memory says
   bool is_shallow = false;                 ///< parts of K are short by the description: room goes to staging and not to stages
   bool wide_offsets = false, offsets_are_ends = false, zero_fill = false;  ///< of groups: int64; rows behind each; unowned rows
   int tail_rows = 0;          ///< of A, of a box at the end of a group; 0: blocks of 64 there too

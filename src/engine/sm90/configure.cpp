@@ -155,7 +155,7 @@ bool spills_beside_groups(const KernelConfig& k) {
   if (k.schedule == Schedule::pingpong && reduces && results_of(k) > 176 && meets(k)) return true;
   if (k.schedule == Schedule::pingpong && reduces && (k.producers > 1 || (results_of(k) > 128 && k.vectors > 0))) return true;
   if (k.quantisers == 0 || k.vectors == 0) return false;
-  return (runs && k.gathers) || (k.by_address && k.quantisers > 1) || (k.block_n > 192 && (reduces || (runs && k.promoted)));
+  return (runs && k.gathers) || (k.addressed != 0 && k.quantisers > 1) || (k.block_n > 192 && (reduces || (runs && k.promoted)));
 }
 
 }  // namespace
@@ -232,7 +232,7 @@ KernelConfig configuration_of(const chain::FusionChain& chain, const Knobs& knob
     const auto keeps_rows = [](const chain::Reduction& r) { return !r.reduces[1]; };
     k.zero_fill = c.grouping.zero_fill && !k.combines &&
                   (!chain.stores.empty() || !c.quantised.empty() || std::ranges::any_of(c.reductions, keeps_rows));
-    k.by_address = roles.by_address;
+    k.addressed = roles.addressed;
     constexpr std::int64_t kShallow = 256;  // at 128 rows a group the drain is the time, at 1,024 stages are
     k.is_shallow = k.depth_groups && c.declared[3] <= kShallow * c.grouping.groups;
   }
@@ -251,7 +251,7 @@ KernelConfig configuration_of(const chain::FusionChain& chain, const Knobs& knob
     k.producers = k.consumers == 1 && accumulators_of(k) <= 64 ? 3 : accumulators_of(k) <= (k.promoted ? 128 : 96) ? 2 : 1;
   // Where tiles are short by the description they go by turns, and nobody has to ask which way it is.
   const bool is_long = of_rows ? c.declared[3] > kShortTile * block_k(k) : k.depth_groups && !k.is_shallow;
-  k.claims = is_long && k.producers == 1 && !k.by_address && !k.scaled && !decodes;
+  k.claims = is_long && k.producers == 1 && k.addressed == 0 && !k.scaled && !decodes;
   k.vectors = k.rotates ? 0 : vectors_of(c);
   const StagedRoles staged = staged_roles(c);
   k.loads_tile = staged.tile.role >= 0;
@@ -259,7 +259,7 @@ KernelConfig configuration_of(const chain::FusionChain& chain, const Knobs& knob
   fit_staging(k);
   // As many as there is room for, and where registers are.
   const bool has_registers = results_of(k) <= 128 && k.reductions == 0 && !k.scaled && !decodes;
-  if (k.groups > 0 && !is_long && !k.by_address && !k.combines && has_registers) k.listed = kListed;
+  if (k.groups > 0 && !is_long && k.addressed == 0 && !k.combines && has_registers) k.listed = kListed;
   while (k.listed > 0 && smem_bytes(k) > kSmemBytes) k.listed /= 2;
   return k;
 }

@@ -101,7 +101,7 @@ class Sm90Launcher final : public recipe::Launcher {
     for (int i = 0; i < roles_.a_count; ++i) moves(config_.a_path == Path::tma, static_cast<std::size_t>(i) * kMap, i);
     moves(config_.tail_rows != 0, kMap, 0);
     for (int i = 0; i < roles_.b_count; ++i)
-      moves(config_.b_path == Path::tma && !config_.by_address, static_cast<std::size_t>(2 + i) * kMap, roles_.a_count + i);
+      moves(config_.b_path == Path::tma && config_.addressed == 0, static_cast<std::size_t>(2 + i) * kMap, roles_.a_count + i);
     const int d = roles_.a_count + roles_.b_count;
     const int staged = roles_.d >= 0 ? d + 1 : d;
     for (std::size_t i = 0; i < 3; ++i) {
@@ -238,7 +238,7 @@ class Sm90Launcher final : public recipe::Launcher {
                        : !epilogue_.reductions.empty()  ? epilogue_.reductions[0].role
                                                         : chain_.quantised[0].role;
     const auto anywhere = reinterpret_cast<std::uint64_t>(views[output].data) & ~std::uint64_t{15};
-    if (roles_.has_experts && (config_.by_address || views[roles_.b[0]].extent[0] == 0))
+    if (roles_.has_experts && (config_.addressed != 0 || views[roles_.b[0]].extent[0] == 0))
       for (Matrix& b : p.b) b.address = anywhere;  // blocks put addresses in; without experts nothing goes by it
     if (config_.combines && p.tokens == 0) {
       p.tokens = 1;
@@ -347,7 +347,7 @@ class Sm90Launcher final : public recipe::Launcher {
     Scratch scratch;
     if (scratch_)
       if (const cuda::CUresult code = scratch_->find(launch.hStream, need, scratch); code != cuda::CUDA_SUCCESS) return code;
-    if (config_.by_address) block_in(memory).maps = scratch.plain;
+    if (config_.addressed != 0) block_in(memory).maps = scratch.plain;
     if (config_.combines) block_in(memory).products = scratch.plain + need.products;
     if (config_.claims || meets(config_)) block_in(memory).claimed = scratch.zeroed;
     if (has_arguments)
@@ -419,8 +419,9 @@ recipe::Requirements requirements_of(const chain::FusionChain& chain, bool is_ex
     ask(roles.b[0], Path::tma, true, stored_type(chain, first_input(chain, 1)));
   for (int i = 0; i < roles.a_count; ++i)
     ask(roles.a[static_cast<std::size_t>(i)], config.a_path, config.a_major == Major::k && !config.a_turned, stored_a(config));
-  for (int i = 0; i < (roles.by_address ? 0 : roles.b_count); ++i)
-    ask(roles.b[static_cast<std::size_t>(i)], config.b_path, config.b_major == Major::k && !config.b_turned, stored_b(config));
+  for (int i = 0; i < roles.b_count; ++i)
+    if ((roles.addressed >> i & 1) == 0)
+      ask(roles.b[static_cast<std::size_t>(i)], config.b_path, config.b_major == Major::k && !config.b_turned, stored_b(config));
   // Rows and columns as the caller has them. An exchanged D that the copy engine does not take goes by single elements, and is
   // asked for what the other plans ask, so that all of a chain take the same calls.
   const auto lies_along_n = [&](bool along_m) { return along_m == is_exchanged; };

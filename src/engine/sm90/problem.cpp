@@ -36,7 +36,7 @@ ProductRoles product_roles(const chain::FusionChain& c) noexcept {
   for (const chain::MatrixInput& in : c.inputs) {
     const bool is_a = c.roles[static_cast<std::size_t>(in.role)].kind == chain::RoleKind::a;
     if (in.table >= 0) {
-      r.by_address = true;
+      r.addressed |= 1 << r.b_count;
       r.tables[static_cast<std::size_t>(r.b_count)] = c.tables[static_cast<std::size_t>(in.table)];
     }
     (is_a ? r.a : r.b)[static_cast<std::size_t>(is_a ? r.a_count++ : r.b_count++)] = in.role;
@@ -68,7 +68,7 @@ Problem problem_of(const ProductRoles& r, const recipe::RoleView* views, int inp
   } else {
     p.m = r.row_list >= 0 ? std::max(views[r.row_list].extent[0], views[r.row_list].extent[1]) : views[r.a[0]].extent[1];
     if (r.scores >= 0) p.m = views[r.scores].extent[1];
-    p.n = r.by_address ? r.tables[0].extent[0] : views[r.b[0]].extent[1];
+    p.n = (r.addressed & 1) != 0 ? r.tables[0].extent[0] : views[r.b[0]].extent[1];
     const auto batch = [&](int role) {
       if (views[role].extent[0] != 1) p.batches = views[role].extent[0];
     };
@@ -81,10 +81,10 @@ Problem problem_of(const ProductRoles& r, const recipe::RoleView* views, int inp
       p.experts = std::max<std::int64_t>({p.experts, 1, views[r.b[static_cast<std::size_t>(i)]].extent[0]});
   p.k = views[r.a[0]].extent[2];
   for (std::size_t i = 0; i < static_cast<std::size_t>(r.a_count); ++i) p.a[i] = matrix_of(views[r.a[i]], input_bytes);
-  p.by_address = r.by_address;
+  p.addressed = r.addressed;
   for (std::size_t i = 0; i < static_cast<std::size_t>(r.b_count); ++i) {
     const recipe::RoleView& v = views[r.b[i]];
-    if (!r.by_address) {
+    if ((r.addressed >> i & 1) == 0) {
       p.b[i] = matrix_of(v, input_bytes);
       continue;
     }

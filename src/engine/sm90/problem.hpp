@@ -14,7 +14,7 @@ struct ProductRoles {
   int row_list = -1;         ///< says how many rows there are, where those of a are tokens
   int scores = -1;           ///< likewise, where rows of d are sums of those of a
   bool has_experts = false;  ///< b has a matrix for each expert, and no batches
-  bool by_address = false;   ///< roles of b are tables of addresses
+  int addressed = 0;         ///< bit i: role i of b is a table of addresses
   std::array<chain::PointerTable, 2> tables{};
 };
 ProductRoles product_roles(const chain::FusionChain& chain) noexcept;

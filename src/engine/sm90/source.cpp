@@ -91,7 +91,7 @@ std::string constants_text(const KernelConfig& c) {
   add("bool", "OFFSETS_WIDE", c.wide_offsets);
   add("bool", "OFFSETS_END", c.offsets_are_ends);
   add("bool", "ZERO_FILL", c.zero_fill);
-  add("bool", "B_BY_ADDRESS", c.by_address);
+  add("int", "B_ADDRESSED", c.addressed);
   add("int", "TAIL_ROWS", c.tail_rows);
   add("bool", "CLAIMS", c.claims);
   if (c.groups > 0) add("int", "SHORT_TILE", kShortTile);

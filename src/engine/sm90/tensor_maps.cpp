@@ -180,19 +180,21 @@ Way way_of(const Matrix& x, std::int64_t rows, std::int64_t k, std::int64_t batc
 void fit_operands(KernelConfig& c, const Problem& p) {
   const int in = bytes_of(c.input), out = bytes_of(c.output);
   // Two matrices of one side travel alike: the way of the harder one, and by single elements where their majors differ.
-  const auto fit = [&](const std::array<Matrix, 2>& x, int count, std::int64_t rows, std::int64_t batches, DataType stored,
-                       Major& major, bool& turned, Path& path) {
-    Way way = way_of(x[0], rows, p.k, batches, in, stored);
-    for (int i = 1; i < count; ++i) {
-      const Way other = way_of(x[static_cast<std::size_t>(i)], rows, p.k, batches, in, stored);
+  const auto fit = [&](const std::array<Matrix, 2>& x, int count, std::int64_t rows, auto batches, DataType stored, Major& major,
+                       bool& turned, Path& path) {
+    Way way = way_of(x[0], rows, p.k, batches(0), in, stored);
+    for (std::size_t i = 1; i < static_cast<std::size_t>(count); ++i) {
+      const Way other = way_of(x[i], rows, p.k, batches(i), in, stored);
       const bool alike = other.major == way.major && other.turned == way.turned;
       way = alike ? Way{way.major, way.turned, harder(way.path, other.path)}
                   : Way{way.major, false, static_cast<Path>(stored == DataType::not_set ? in : bytes_of(stored))};
     }
     major = way.major, turned = way.turned, path = way.path;
   };
-  fit(p.a, c.a_count, rows_of_a(c, p), p.batches, c.a_stored, c.a_major, c.a_turned, c.a_path);
-  fit(p.b, c.b_count, p.n, p.batches_of_b(), c.b_stored, c.b_major, c.b_turned, c.b_path);
+  const auto of_a = [&](std::size_t) { return p.batches; };
+  const auto of_b = [&](std::size_t i) { return p.batches_of_b(i); };
+  fit(p.a, c.a_count, rows_of_a(c, p), of_a, c.a_stored, c.a_major, c.a_turned, c.a_path);
+  fit(p.b, c.b_count, p.n, of_b, c.b_stored, c.b_major, c.b_turned, c.b_path);
   // The copy engine, and threads that move pieces, want whole ones along a line, and a group begins at any row.
   const auto begins_anywhere = [&](Major major, bool turned) {
     const bool along_k = major == Major::k && !turned;
@@ -247,7 +249,7 @@ MapRequest map_of_tail(const KernelConfig& c, const Problem& p) {
   return map_of_input(c, p.a[0], c.a_major, c.tail_rows, rows_of_a(c, p), p.k, p.batches);
 }
 MapRequest map_of_b(const KernelConfig& c, const Problem& p, std::size_t which) {
-  return map_of_input(c, p.b[which], c.b_major, c.block_n, p.n, p.k, p.batches_of_b());
+  return map_of_input(c, p.b[which], c.b_major, c.block_n, p.n, p.k, p.addressed != 0 ? 1 : p.batches_of_b(which));
 }
 MapRequest map_of_chunks(const Matrix& x, DataType type, bool along_m, bool is_output, std::int64_t m, std::int64_t n,
                          std::int64_t batches, int width) {
@@ -283,7 +285,9 @@ ParameterBlock make_block(const KernelConfig& c, const Problem& p, int group, bo
     b.a_view[i] = view_of(p.a[i], c.a_major == Major::k);
     b.b_view[i] = view_of(p.b[i], c.b_major == Major::k);
     b.a_batch_step[i] = step(p.a[i], p.batches);
-    b.b_batch_step[i] = step(p.b[i], p.batches_of_b());
+    b.b_batch_step[i] = p.addressed != 0 ? 0 : step(p.b[i], p.batches_of_b(i));
+    // Beside a table of addresses these are found alike, in bytes.
+    if (p.addressed != 0 && (p.addressed >> i & 1) == 0) b.b_view[i].batch_stride *= bytes_of(stored_b(c));
   }
   b.d_view = view_of(p.d, true);
   b.m = static_cast<std::int32_t>(p.m);

@@ -24,8 +24,10 @@ struct Problem {
   Matrix d;
   std::int64_t tokens = 0;   ///< rows of each a, where they are gathered
   std::int64_t experts = 0;  ///< matrices of each b, where groups choose among them and not batches; 0: as many as batches
-  bool by_address = false;   ///< each of these lies where a table says: address and batch_stride of b are those of the table
-  std::int64_t batches_of_b() const noexcept { return by_address ? 1 : experts > 0 ? experts : batches; }
+  int addressed = 0;         ///< bit i: b[i] lies where a table says, and its address and batch_stride are those of the table
+  std::int64_t batches_of_b(std::size_t i) const noexcept {
+    return (addressed >> i & 1) != 0 ? 1 : experts > 0 ? experts : batches;
+  }
 };
 
 /// What cuTensorMapEncodeTiled is asked for. Inner dimension first; strides in bytes, of dimensions 1 and 2. No interleave,

@@ -27,7 +27,7 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
   if (threadIdx.x == 0) {
     if (p.tiles != 0) {  // else nobody made the maps
       for (int i = 0; i < (L::A_COPIED ? 0 : C::A_COUNT); ++i) prefetch_map(&p.a[i]);
-      for (int i = 0; i < (L::B_COPIED || C::B_BY_ADDRESS ? 0 : C::B_COUNT); ++i) prefetch_map(&p.b[i]);
+      for (int i = 0; i < (L::B_COPIED || C::B_ADDRESSED != 0 ? 0 : C::B_COUNT); ++i) prefetch_map(&p.b[i]);
       if (C::HAS_D && C::D_PIECE == 0) prefetch_map(&p.d);
     }
     for (int s = 0; s < C::STAGES; ++s) {

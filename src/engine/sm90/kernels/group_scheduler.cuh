@@ -35,9 +35,13 @@ VG_DEVICE int joined_before(int x, int& all, int* totals) {
   return lane == 0 ? before : Join::join(before, own);
 }
 
-/// Of an expert, from a table that lies where the view says.
-VG_DEVICE uint64 address_of_weights(const View& table, int expert) {
-  return static_cast<const uint64*>(table.address)[expert * table.batch_stride];
+/// Of an expert's matrix of B number i: from a table that lies where the view says, or its place in a tensor, whose stride is in
+/// bytes.
+template <class C>
+VG_DEVICE uint64 address_of_weights(const Parameters& p, int i, int expert) {
+  const View& view = p.b_view[i];
+  const int64 at = expert * view.batch_stride;
+  return C::B_ADDRESSED >> i & 1 ? static_cast<const uint64*>(view.address)[at] : reinterpret_cast<uint64>(view.address) + at;
 }
 /// There is no expert, or its address is none that weights can be loaded from.
 template <class C>
@@ -45,11 +49,12 @@ VG_DEVICE bool lacks_weights(const Parameters& p, int group) {
   if (C::DEPTH_GROUPS) return false;
   if (p.experts == 0) return true;
   bool lacks = false;
-  if constexpr (C::B_BY_ADDRESS) {
+  if constexpr (C::B_ADDRESSED != 0) {
     constexpr uint64 UNIT = C::B_PIECE == 0 ? 16 : C::B_PIECE;
 #pragma unroll
     for (int i = 0; i < C::B_COUNT; ++i) {
-      const uint64 address = address_of_weights(p.b_view[i], group % p.experts);
+      if (!(C::B_ADDRESSED >> i & 1)) continue;
+      const uint64 address = address_of_weights<C>(p, i, group % p.experts);
       lacks = lacks || address == 0 || address % UNIT != 0;
     }
   }

@@ -155,7 +155,7 @@ VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint8* m
     };
     const auto b_source = [&](int i, int k_block) {
       const bool in = k_block < tile.k_blocks;
-      return Source{weights.view(i),    n, first + k_block * L::BLOCK_K, C::B_BY_ADDRESS ? 0 : tile.b_batch, in ? p.n : 0,
+      return Source{weights.view(i),    n, first + k_block * L::BLOCK_K, C::B_ADDRESSED != 0 ? 0 : tile.b_batch, in ? p.n : 0,
                     in ? tile.k_end : 0};
     };
     if (C::PROGRAMMATIC && t + step >= count) let_next_kernel_start();

@@ -17,10 +17,10 @@ class WeightsOf {
   const Parameters& p_;
 };
 
-/// Where a table of addresses says, by expert. For the copy engine one thread makes maps in memory that this block owns: copies
-/// of the parameter's with another address. Making one takes about a microsecond, so that of the next tile is made while this
-/// one's boxes are on their way, of an address that was asked for a tile before. There are two more than stages: when one is made
-/// anew, what was asked for by it has arrived.
+/// Where a table of addresses says, by expert, of one B at least. For the copy engine one thread makes maps in memory that this
+/// block owns: copies of the parameter's with another address. Making one takes about a microsecond, so that of the next tile is
+/// made while this one's boxes are on their way, of an address that was asked for a tile before. There are two more than stages:
+/// when one is made anew, what was asked for by it has arrived.
 template <class C>
 class WeightsOf<C, true> {
   static constexpr bool MAPPED = C::B_PIECE == 0;
@@ -41,7 +41,7 @@ class WeightsOf<C, true> {
     } else {
 #pragma unroll
       for (int i = 0; i < C::B_COUNT; ++i)
-        views_[i] = {reinterpret_cast<void*>(address_of_weights(p_.b_view[i], tile.b_batch)), p_.b_view[i].outer_stride,
+        views_[i] = {reinterpret_cast<void*>(address_of_weights<C>(p_, i, tile.b_batch)), p_.b_view[i].outer_stride,
                      p_.b_view[i].inner_stride, 0};
     }
   }
@@ -63,7 +63,7 @@ class WeightsOf<C, true> {
   VG_DEVICE void ask(int expert) {
     asked_ = expert;
 #pragma unroll
-    for (int i = 0; i < C::B_COUNT; ++i) addresses_[i] = address_of_weights(p_.b_view[i], expert);
+    for (int i = 0; i < C::B_COUNT; ++i) addresses_[i] = address_of_weights<C>(p_, i, expert);
   }
   /// Of the expert that was asked for.
   VG_DEVICE void make() {
@@ -91,6 +91,6 @@ class WeightsOf<C, true> {
 };
 
 template <class C>
-using Weights = WeightsOf<C, C::B_BY_ADDRESS>;
+using Weights = WeightsOf<C, C::B_ADDRESSED != 0>;
 
 }  // namespace vg

@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "cuda/context.hpp"
@@ -130,6 +132,61 @@ TEST_F(Sm90GroupedLaunch, WithWeightsByAddressIsOneKernelWithMemoryForMaps) {
     EXPECT_EQ(record_of(block.b[0]).extent(1), kN);
     EXPECT_EQ(record_of(block.b[0]).extent(2), 1);
   }
+}
+
+TEST_F(Sm90GroupedLaunch, WeightsByAddressBesideThoseOfATensor) {
+  Graph g;
+  const auto input = [&](const char* name, std::vector<std::int64_t> dim, std::vector<std::int64_t> stride, DataType t) {
+    return g.tensor({.name = name, .dim = std::move(dim), .stride = std::move(stride), .data_type = t});
+  };
+  const Tensor x = input("x", {1, kRows, kK}, {kRows * kK, kK, 1}, DataType::bf16);
+  const Tensor o = input("o", {kGroups}, {1}, DataType::int64);
+  Tensor gate = input("gate", {kExperts, kK, kN}, {kK * kN, 1, kK}, DataType::bf16);
+  const Tensor up = input("up", {kExperts, kK, kN}, {kK * kN, 1, kK}, DataType::bf16);
+  gate.set_by_pointers(true);
+  const Tensor first = g.moe_grouped_matmul(x, gate, o), second = g.moe_grouped_matmul(x, up, o);
+  g.mul(g.swish(first), second).set_output(true);
+  const PlanList plans = g.plans({.device = kGpu, .deselect_engines = {"cpu"}});
+  ASSERT_GE(plans.size(), 1U) << plans.unsupported_text();
+  const CompiledPlan p = plans.compile();
+  EXPECT_EQ(p.engine(), "sm90");
+  constexpr std::int64_t kWide = kK * kN + 64;  // between experts
+  const auto views = [&](std::uintptr_t weights, std::int64_t stride, std::int64_t n = kN, std::int64_t experts = 5) {
+    const std::map<std::string, TensorView> all = {
+        {"x", TensorView::dense(at(1), DataType::bf16, {1, kRows, kK}, kGpu)},
+        {"o", TensorView::strided(at(128), DataType::int64, {kGroups}, {1}, kGpu)},
+        {"gate", TensorView::strided(at(64), DataType::int64, {5}, {3}, kGpu)},
+        {"up", TensorView::strided(at(weights), DataType::bf16, {experts, kK, n}, {stride, 1, kK}, kGpu)}};
+    std::vector<TensorView> call;
+    for (const OperandInfo& info : p.operands())
+      call.push_back(all.contains(info.name) ? all.at(info.name)
+                                             : TensorView::dense(at(192), DataType::bf16, {1, kRows, n}, kGpu));
+    return call;
+  };
+  for (const auto& [weights, stride] : {std::pair{70, kK * kN}, {71, kK * kN}, {71, kWide}}) {
+    driver.clear();
+    const auto call = views(static_cast<std::uintptr_t>(weights), stride);
+    const Status s = p.execute(call);
+    ASSERT_TRUE(s.ok()) << p.explain(s, call).what();
+    ASSERT_EQ(driver.launches().size(), 1U);
+    const auto block = driver.launches()[0].as<ParameterBlock>();
+    EXPECT_EQ(block.b_view[0].address, reinterpret_cast<std::uint64_t>(at(64)));
+    EXPECT_EQ(block.b_view[0].batch_stride, 3);
+    EXPECT_EQ(block.b_view[1].address, reinterpret_cast<std::uint64_t>(at(static_cast<std::uintptr_t>(weights))));
+    EXPECT_EQ(block.b_view[1].batch_stride, 2 * stride) << "in bytes";
+    EXPECT_EQ(block.b_batch_step[0] + block.b_batch_step[1], 0);
+    EXPECT_EQ(block.experts, 5);
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(record_of(block.b[i]).extent(2), 1) << "blocks put the expert's address in";
+  }
+  // What the tensor's own plans ask of it holds here too, and both have as many experts, of the same size.
+  driver.clear();
+  for (const auto& [call, rule] : {std::pair{views(70, kK * kN + 1), "call.outer_stride"},
+                                   {views(70, kK * kN, kN - 8), "call.extent"},
+                                   {views(70, kK * kN, kN, 4), "call.aux_extent"}}) {
+    const Status s = p.execute(call);
+    EXPECT_EQ(p.explain(s, call).rule(), rule) << p.explain(s, call).what();
+  }
+  EXPECT_TRUE(driver.launches().empty());
 }
 
 TEST_F(Sm90GroupedLaunch, WithoutExpertsIsLaunchedAllTheSame) {
