@@ -37,8 +37,8 @@ class Tensor {
   Tensor& set_stride(std::vector<std::int64_t> stride);  ///< in elements; for outputs only a set stride binds
   Tensor& set_data_type(DataType type);
   Tensor& set_reordering_type(TensorReordering reordering);  ///< of scales of blocks
-  /// Weights of a grouped product as a table of addresses, one int64 for each expert: what a call passes. Of the strides the
-  /// first means nothing.
+  /// Weights of a grouped product, or the scales of blocks of such weights, as a table of addresses, one int64 for each expert:
+  /// what a call passes. Of the strides the first means nothing.
   Tensor& set_by_pointers(bool by_pointers);
   Tensor& set_output(bool is_output);  ///< an output is stored; everything else computed stays inside
   Tensor& set_is_virtual(bool is_virtual) { return set_output(!is_virtual); }

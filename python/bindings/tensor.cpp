@@ -46,7 +46,9 @@ Setters change the graph and answer the tensor itself, so that they can be chain
           nb::arg("reordering_type"), self, "How scales of blocks lie in memory.")
       .def(
           "set_by_pointers", [](Tensor& t, bool v) -> Tensor& { return t.set_by_pointers(v); }, nb::arg("by_pointers"), self,
-          "Weights of a grouped product as a table: a call passes one address (INT64) for each expert.")
+          "Weights of a grouped product, or the scales of blocks of such weights, as a table: a call passes one address (INT64) "
+          "for\n"
+          "each expert.")
       .def(
           "set_output", [](Tensor& t, bool is_output) -> Tensor& { return t.set_output(is_output); }, nb::arg("is_output"), self,
           "An output is stored; everything else that is computed stays inside.")

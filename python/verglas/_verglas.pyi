@@ -244,7 +244,8 @@ class Tensor:
 
     def set_by_pointers(self, by_pointers: bool) -> Tensor:
         """
-        Weights of a grouped product as a table: a call passes one address (INT64) for each expert.
+        Weights of a grouped product, or the scales of blocks of such weights, as a table: a call passes one address (INT64) for
+        each expert.
         """
 
     def set_output(self, is_output: bool) -> Tensor:

@@ -166,18 +166,12 @@ bool Analyser::is_factor(DataType t) {
 }
 
 void Analyser::check_scales(const NodeData& n, const Gemm& gemm) const {
-  const auto scale_of = [&](int input) -> const Role* {
-    const int role = c_.inputs[static_cast<std::size_t>(input)].scale_role;
-    return role < 0 ? nullptr : &c_.roles[static_cast<std::size_t>(role)];
-  };
-  const Role* a = scale_of(gemm.a);
-  const Role* b = scale_of(gemm.b);
-  if (!a || !b) return;
-  const auto text = [&](const Role& r) {
-    return std::string(name_of(c_.operands[static_cast<std::size_t>(r.operand)].dtype)) + " of " + std::to_string(r.block);
-  };
-  if (text(*a) != text(*b))
-    stop(Rule::chain_block_scale_format, "matmul " + label_of(n) + " has scales " + text(*a) + " on a and " + text(*b) + " on b");
+  const ScaleFormat a = scale_format(c_, c_.inputs[static_cast<std::size_t>(gemm.a)]),
+                    b = scale_format(c_, c_.inputs[static_cast<std::size_t>(gemm.b)]);
+  if (a.block == 0 || b.block == 0) return;
+  const auto text = [](const ScaleFormat& s) { return std::string(name_of(s.dtype)) + " of " + std::to_string(s.block); };
+  if (text(a) != text(b))
+    stop(Rule::chain_block_scale_format, "matmul " + label_of(n) + " has scales " + text(a) + " on a and " + text(b) + " on b");
 }
 
 void Analyser::order_roles() {

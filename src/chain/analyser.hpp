@@ -82,8 +82,9 @@ class Analyser {
   /// Index in inputs of the tensor that enters a product on this side; one entry for each distinct tensor.
   int input_of(int index, int side);
   void group_matrix(Role& role, std::int64_t batch, const NodeData* dequantize) const;
-  /// Weights whose addresses a call passes.
-  int add_table_input(int root, int index, int side, bool is_scaled, MatrixInput& in);
+  /// Weights whose addresses a call passes, and those of their scales.
+  int add_table_input(int root, int side, const NodeData* dequantize, MatrixInput& in);
+  int add_table_role(int index, RoleKind kind);
   /// The entry of another dequantize node that says the same of the same tensors; −1 when there is none.
   int known_scaled(const Role& role, const NodeData& n, DataType dtype);
   int add_scale_role(const Role& matrix, const NodeData& n);

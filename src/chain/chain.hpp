@@ -34,12 +34,14 @@ struct Operand {
   bool is_host_scalar = false;  ///< passed by value at each call: one element in host memory
 };
 
-/// scale_a, scale_b: scales of the blocks of a matrix; output_scale: those of a quantised output. b_table: addresses of matrices.
+/// scale_a, scale_b: scales of the blocks of a matrix; output_scale: those of a quantised output. b_table, scale_table: addresses
+/// of matrices, and of their scales.
 /// group_offset, token_index, token_slot, token_score: what a Grouping reads.
 enum class RoleKind : std::uint8_t {
   a,
   b,
   b_table,
+  scale_table,
   scale_a,
   scale_b,
   group_offset,
@@ -55,8 +57,9 @@ enum class RoleKind : std::uint8_t {
 
 /// One way in which the kernel reads or writes an operand.
 /// Shapes   canonical axes: a (L, M, K), b (L, N, K), the others (L, M, N); scales (L, rows, blocks along K or N), those of
-///          blocks along M (L, N, blocks along M); with groups the first axis is that of groups, of b that of experts; b_table
-///          and group_offset lie along the first axis, token_index and token_slot along the second; token_score (1, M, slots)
+///          blocks along M (L, N, blocks along M); with groups the first axis is that of groups, of b that of experts; b_table,
+///          scale_table and group_offset lie along the first axis, token_index and token_slot along the second; token_score (1,
+///          M, slots)
 struct Role {
   RoleKind kind = RoleKind::a;
   int operand = 0;
@@ -105,10 +108,12 @@ struct PrologueStep {
   friend bool operator==(const PrologueStep&, const PrologueStep&) = default;
 };
 
-/// Matrices in memory of their own, whose addresses an operand holds: of type int64 and extent (experts).
+/// Matrices in memory of their own, or their scales, whose addresses an operand holds: of type int64 and extent (experts).
 struct PointerTable {
   DataType dtype = DataType::bf16;
-  std::array<std::int64_t, 2> extent{}, stride{};  ///< of each matrix, along N and K
+  std::array<std::int64_t, 2> extent{}, stride{};  ///< of each matrix, along N and K; or of its scales, along N and blocks
+  int block = 0;                                   ///< of scales: elements along K that share one
+  bool is_interleaved = false;                     ///< of scales: each matrix has a blob of atoms
 };
 
 /// A matrix as the product reads it: a role, and what happens to each element before. One with scales has no prologue: each
@@ -116,7 +121,7 @@ struct PointerTable {
 struct MatrixInput {
   int role = 0;
   int scale_role = -1;
-  int table = -1;  ///< index in tables, where role is one of addresses
+  int table = -1, scale_table = -1;  ///< indices in tables, where the role is one of addresses
   std::vector<PrologueStep> prologue;
   DataType dtype = DataType::bf16;  ///< type that enters the product
 };
@@ -196,6 +201,13 @@ struct FusionChain {
   Rope rope;
 };
 
+/// How the scales of an input lie; block 0 where it has none.
+struct ScaleFormat {
+  DataType dtype = DataType::not_set;
+  int block = 0;
+  bool is_interleaved = false, is_by_group = false;  ///< as in Role
+};
+ScaleFormat scale_format(const FusionChain& chain, const MatrixInput& input) noexcept;
 /// What a symbol stands for in the description.
 std::int64_t declared_extent(const FusionChain& chain, Symbol symbol) noexcept;
 /// What Symbol::r stands for.

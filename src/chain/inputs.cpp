@@ -31,9 +31,9 @@ int Analyser::input_of(int index, int side) {
   const TensorData& t = tensor(root);
   if (!dequantize) require_served(t);
   require_plain(t);
-  if (t.by_pointers) return slot = add_table_input(root, index, side, dequantize != nullptr, in);
   if (t.dim != tensor(index).dim)
     stop(Rule::chain_prologue, "tensor " + label_of(t) + " changes its shape on the way into the matmul");
+  if (t.by_pointers) return slot = add_table_input(root, side, dequantize, in);
   const auto extent = matrix(t);
   const auto r = static_cast<std::int8_t>(t.dim.size());
   const Symbol batch = r == 3 && extent[0] == c_.declared[0] && extent[0] != 1 ? Symbol::l : Symbol::one;
@@ -48,6 +48,8 @@ int Analyser::input_of(int index, int side) {
   if (c_.grouping.axis == GroupedAxis::k) role.axis = {outer, column, row};
   if (c_.grouping.axis != GroupedAxis::none) group_matrix(role, extent[0], dequantize);
   if (dequantize) {
+    if (const TensorData& s = tensor(dequantize->inputs[1]); s.by_pointers)
+      stop(Rule::chain_pointer_table, "tensor " + label_of(s) + " is passed by pointers, and what it scales is not");
     slot = known_scaled(role, *dequantize, in.dtype);
     if (slot >= 0) return slot;
     in.scale_role = add_scale_role(role, *dequantize);
@@ -71,22 +73,50 @@ void Analyser::group_matrix(Role& role, std::int64_t batch, const NodeData* dequ
   if (is_a && reordered && c_.grouping.has_tokens()) decline("reordered to f8_128x4 where tokens are gathered or combined");
 }
 
-int Analyser::add_table_input(int root, int index, int side, bool is_scaled, MatrixInput& in) {
-  const TensorData& t = tensor(root);
-  if (side == 0 || c_.grouping.axis != GroupedAxis::m || is_scaled || root != index || t.by_value)
-    stop(Rule::chain_pointer_table, "tensor " + label_of(t) + " is passed by pointers");
+int Analyser::add_table_role(int index, RoleKind kind) {
+  const TensorData& t = tensor(index);
   Role role;
-  role.kind = RoleKind::b_table;
-  role.operand = operand_of(root);
+  role.kind = kind;
+  role.operand = operand_of(index);
   role.symbol = {t.dim[0] == 1 ? Symbol::one : Symbol::e, Symbol::one, Symbol::one};
   role.axis = {0, -1, -1};
   Operand& o = c_.operands[static_cast<std::size_t>(role.operand)];
   o.dtype = DataType::int64;
   o.dim = {t.dim[0]};
   o.stride = {1};
-  c_.tables.push_back({.dtype = t.dtype, .extent = {t.dim[2], t.dim[1]}, .stride = {t.stride[2], t.stride[1]}});
-  in.table = static_cast<int>(c_.tables.size()) - 1;
-  in.role = add_role(role);
+  return add_role(role);
+}
+
+int Analyser::add_table_input(int root, int side, const NodeData* dequantize, MatrixInput& in) {
+  const TensorData& t = tensor(root);
+  if (side == 0 || c_.grouping.axis != GroupedAxis::m || t.by_value)
+    stop(Rule::chain_pointer_table, "tensor " + label_of(t) + " is passed by pointers");
+  const std::array<std::int64_t, 2> extent = {t.dim[2], t.dim[1]};
+  in.table = static_cast<int>(c_.tables.size());
+  c_.tables.push_back({.dtype = t.dtype, .extent = extent, .stride = {t.stride[2], t.stride[1]}});
+  in.role = add_table_role(root, RoleKind::b_table);
+  if (dequantize) {
+    const int scales = dequantize->inputs[1];
+    const TensorData& s = tensor(scales);
+    if (s.by_pointers) {
+      if (s.dim.size() != 3)
+        stop(Rule::chain_pointer_table, "tensor " + label_of(s) + " is passed by pointers, and has no experts");
+      in.scale_table = static_cast<int>(c_.tables.size());
+      c_.tables.push_back({.dtype = s.dtype,
+                           .extent = {extent[0], (extent[1] + dequantize->block - 1) / dequantize->block},
+                           .stride = {s.stride[2], s.stride[1]},
+                           .block = dequantize->block,
+                           .is_interleaved = s.reordering == TensorReordering::f8_128x4});
+      in.scale_role = add_table_role(scales, RoleKind::scale_table);
+    } else {
+      Role of_tensor;
+      of_tensor.kind = RoleKind::b;
+      of_tensor.symbol = {Symbol::one, Symbol::n, Symbol::k};
+      of_tensor.axis = {0, 2, 1};
+      group_matrix(of_tensor, t.dim[0], dequantize);
+      in.scale_role = add_scale_role(of_tensor, *dequantize);
+    }
+  }
   c_.inputs.push_back(std::move(in));
   return static_cast<int>(c_.inputs.size()) - 1;
 }

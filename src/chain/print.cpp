@@ -62,6 +62,7 @@ std::string_view name_of(RoleKind kind) noexcept {
     case RoleKind::a: return "a";
     case RoleKind::b: return "b";
     case RoleKind::b_table: return "b_addresses";
+    case RoleKind::scale_table: return "b_scale_addresses";
     case RoleKind::group_offset: return "group_offset";
     case RoleKind::token_index: return "token_index";
     case RoleKind::token_slot: return "token_ks";
@@ -80,6 +81,16 @@ std::string_view name_of(RoleKind kind) noexcept {
 std::string label_of(const FusionChain& chain, const Role& role) {
   const Operand& o = chain.operands[static_cast<std::size_t>(role.operand)];
   return o.name.empty() ? fmt::format("{} #{}", name_of(role.kind), o.uid) : fmt::format("{} '{}'", name_of(role.kind), o.name);
+}
+
+ScaleFormat scale_format(const FusionChain& c, const MatrixInput& in) noexcept {
+  if (in.scale_role < 0) return {};
+  if (in.scale_table >= 0) {
+    const PointerTable& t = c.tables[static_cast<std::size_t>(in.scale_table)];
+    return {t.dtype, t.block, t.is_interleaved, false};
+  }
+  const Role& r = c.roles[static_cast<std::size_t>(in.scale_role)];
+  return {c.operands[static_cast<std::size_t>(r.operand)].dtype, r.block, r.is_interleaved, r.is_by_group};
 }
 
 std::int64_t declared_extent(const FusionChain& c, Symbol symbol) noexcept {
@@ -119,8 +130,10 @@ std::string print(const FusionChain& c) {
     s += g.zero_fill ? ", zero fill\n" : "\n";
   }
   for (std::size_t i = 0; i < c.tables.size(); ++i)
-    s += fmt::format("  matrices {} of {} ({}, {}) strides ({}, {})\n", i, name_of(c.tables[i].dtype), c.tables[i].extent[0],
-                     c.tables[i].extent[1], c.tables[i].stride[0], c.tables[i].stride[1]);
+    s += fmt::format("  matrices {} of {} ({}, {}) strides ({}, {}){}{}\n", i, name_of(c.tables[i].dtype), c.tables[i].extent[0],
+                     c.tables[i].extent[1], c.tables[i].stride[0], c.tables[i].stride[1],
+                     c.tables[i].block > 0 ? fmt::format(", blocks of {}", c.tables[i].block) : "",
+                     c.tables[i].is_interleaved ? " in atoms" : "");
   for (std::size_t i = 0; i < c.operands.size(); ++i) {
     const Operand& o = c.operands[i];
     s += fmt::format("  operand {} '{}' uid={} {} ({}) strides ({}){}\n", i, o.name, o.uid, name_of(o.dtype),
@@ -134,7 +147,8 @@ std::string print(const FusionChain& c) {
                      symbol_text(c.roles[i]), block_text(c.roles[i]));
   for (std::size_t i = 0; i < c.inputs.size(); ++i) {
     const MatrixInput& in = c.inputs[i];
-    const std::string scaled = in.scale_role >= 0 ? fmt::format(" · r{}", in.scale_role) : "";
+    const std::string scales = in.scale_table >= 0 ? fmt::format(" to matrices {}", in.scale_table) : "";
+    const std::string scaled = in.scale_role >= 0 ? fmt::format(" · r{}{}", in.scale_role, scales) : "";
     const std::string table = in.table >= 0 ? fmt::format(" to matrices {}", in.table) : "";
     s += fmt::format("  x{} = r{}{}{}{} as {}\n", i, in.role, table, scaled, prologue_text(in), name_of(in.dtype));
   }

@@ -81,8 +81,8 @@ class Builder {
       if (r_.roles[i].kind == RoleKind::b) r_.first_b = static_cast<int>(i);
   }
   static bool is_vector(const RoleFact& f) {
-    return f.kind == RoleKind::b_table || f.kind == RoleKind::group_offset || f.kind == RoleKind::token_index ||
-           f.kind == RoleKind::token_slot || f.kind == RoleKind::token_score;
+    return f.kind == RoleKind::b_table || f.kind == RoleKind::scale_table || f.kind == RoleKind::group_offset ||
+           f.kind == RoleKind::token_index || f.kind == RoleKind::token_slot || f.kind == RoleKind::token_score;
   }
   static bool is_matrix(const RoleFact& f) { return f.kind == RoleKind::a || f.kind == RoleKind::b; }
   /// Bound by its broadcast shape.

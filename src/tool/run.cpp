@@ -121,7 +121,7 @@ void read_input(Operand& o, const std::string& option, const std::string& file) 
 
 /// Offsets of groups, indices of tokens and slots that fit. False where an operand is none of these.
 bool fill_routing(const CompiledPlan& plan, std::size_t operand, const OperandInfo& info, HostArray& a) {
-  if (info.roles == "b_addresses")
+  if (info.roles == "b_addresses" || info.roles == "b_scale_addresses")
     throw broken(Rule::tool_operand, "input '" + info.name + "'", "addresses, of which no file and no seed can know",
                  "weights in one array");
   for (std::int64_t i = 0; i < a.elements(); ++i) {

@@ -22,7 +22,7 @@ struct Case {
   bool converts = false;                ///< tokens and weights are multiplied by a number each and rounded to bf16
   bool alpha = false;                   ///< of each group
   std::int64_t quantises = 0, gap = 0;  ///< elements behind each quantised row
-  bool by_address = false, is_gradient = false;
+  bool by_address = false, scales_by_address = false, in_atoms = false, is_gradient = false;
   bool zero_fill = false;
 };
 std::ostream& operator<<(std::ostream& o, const Case& c) { return o << c.name; }
@@ -42,8 +42,13 @@ void describe(Graph& g, const Case& c) {
   w.set_by_pointers(c.by_address);
   if (c.block != 0 && bits_of(c.type) <= 8)
     x = g.block_scale_dequantize(x, tensor("sx", {1, tokens, blocks}, {tokens * blocks, blocks, 1}, scale), {1, c.block});
-  if (c.block != 0)
-    w = g.block_scale_dequantize(w, tensor("sw", {kExperts, blocks, kN}, {kN * blocks, 1, blocks}, scale), {c.block, 1});
+  if (c.block != 0) {
+    const std::int64_t rows = c.in_atoms ? (kN + 127) / 128 * 128 : kN, of_row = c.in_atoms ? (blocks + 3) / 4 * 4 : blocks;
+    Tensor sw = tensor("sw", {kExperts, of_row, rows}, {rows * of_row, 1, of_row}, scale);
+    sw.set_by_pointers(c.scales_by_address);
+    if (c.in_atoms) sw.set_reordering_type(TensorReordering::f8_128x4);
+    w = g.block_scale_dequantize(w, sw, {c.block, 1});
+  }
   if (c.converts) {
     x = g.mul(x, tensor("factor_x", {1, 1, 1}, {1, 1, 1}, DataType::fp32)).set_data_type(DataType::bf16);
     w = g.mul(w, tensor("factor_w", {1, 1, 1}, {1, 1, 1}, DataType::fp32)).set_data_type(DataType::bf16);
@@ -122,8 +127,14 @@ class Sm90GroupedOperands : public support::GpuTest, public ::testing::WithParam
             [&](Graph& g) { describe(g, c); },
             [&](const OperandInfo& info, std::vector<std::uint8_t>& bytes) { fill(random_, c, info, bytes); },
             {.at_edge = at_edge,
-             .matrix_bytes = c.by_address ? static_cast<std::size_t>(kK * kN * bytes_of(c.weights)) : 0,
-             .matrix = c.weights}};
+             .matrix_bytes = c.by_address ? static_cast<std::size_t>(kK * kN * bits_of(c.weights) / 8) : 0,
+             .matrix = c.weights,
+             .scales_bytes = c.scales_by_address ? bytes_of_scales(c) : 0,
+             .scales = c.block == 16 ? DataType::fp8_e4m3 : DataType::fp8_e8m0}};
+  }
+  static std::size_t bytes_of_scales(const Case& c) {
+    const std::int64_t blocks = kK / c.block;
+    return static_cast<std::size_t>(c.in_atoms ? (kN + 127) / 128 * 128 * ((blocks + 3) / 4 * 4) : kN * blocks);
   }
   void run_all(support::BesideCpu& both) {
     const PlanList& plans = both.plans();
@@ -147,6 +158,19 @@ TEST_P(Sm90GroupedOperands, GiveTheBitsOfTheCpuEngine) {
 TEST_P(Sm90GroupedOperands, AreNotReadOrWrittenBehindTheirLastByte) {
   support::BesideCpu both = beside(true);
   run_all(both);
+}
+
+TEST_P(Sm90GroupedOperands, HaveNoRowsWhereScalesHaveNoAddress) {
+  if (!GetParam().scales_by_address) return;
+  support::BesideCpu both = beside(false);
+  both.drop_scales(1);
+  for (const std::size_t i : support::each_tile_once(both.plans())) {
+    both.prepare();
+    const CompiledPlan plan = both.plans().compile(i);
+    ASSERT_TRUE(plan.execute(both.call()).ok()) << plan.name();
+    both.compare(plan.name());
+    EXPECT_THROW(plan.check(), Error) << plan.name();
+  }
 }
 
 TEST_P(Sm90GroupedOperands, MayChangeOffsetsAndAddressesBetweenReplays) {
@@ -196,6 +220,47 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.name = "by_address_gather", .mode = MoeMode::gather, .out = DataType::bf16, .by_address = true},
         Case{.name = "fp8_alpha", .type = kE4m3, .weights = kE4m3, .alpha = true},
         Case{.name = "fp8_by_address", .type = kE4m3, .weights = kE5m2, .alpha = true, .by_address = true},
+        Case{.name = "int8_by_address_converted", .weights = DataType::int8, .converts = true, .by_address = true},
+        Case{.name = "mxfp8_by_address",
+             .type = kE4m3,
+             .weights = kE4m3,
+             .block = 32,
+             .by_address = true,
+             .scales_by_address = true},
+        Case{.name = "mxfp8_by_address_atoms",
+             .mode = MoeMode::gather,
+             .type = kE4m3,
+             .weights = kE5m2,
+             .block = 32,
+             .alpha = true,
+             .by_address = true,
+             .scales_by_address = true,
+             .in_atoms = true},
+        Case{.name = "mxfp8_by_address_scales_in_tensor",
+             .mode = MoeMode::scatter,
+             .type = kE4m3,
+             .weights = kE4m3,
+             .block = 32,
+             .by_address = true},
+        Case{.name = "nvfp4_by_address",
+             .type = kFp4,
+             .weights = kFp4,
+             .block = 16,
+             .quantises = 16,
+             .by_address = true,
+             .scales_by_address = true},
+        Case{.name = "nvfp4_weights_by_address_atoms",
+             .mode = MoeMode::combine,
+             .weights = kFp4,
+             .block = 16,
+             .by_address = true,
+             .scales_by_address = true,
+             .in_atoms = true},
+        Case{.name = "nvfp4_weights_by_address_scales_in_tensor",
+             .mode = MoeMode::gather,
+             .weights = kFp4,
+             .block = 16,
+             .by_address = true},
         Case{.name = "fp8_converted", .type = kE4m3, .weights = kE4m3, .converts = true},
         Case{.name = "converted_gather", .mode = MoeMode::gather, .type = kE4m3, .weights = DataType::fp32, .converts = true},
         Case{.name = "converted_gradient", .type = kE5m2, .weights = DataType::fp32, .converts = true, .is_gradient = true},

@@ -28,7 +28,7 @@ struct Moe {
   }
   static constexpr std::int64_t kTopK = 8;
   Tensor index, slot, scores;
-  bool is_gradient = false, by_address = false, zero_fill = false;
+  bool is_gradient = false, by_address = false, scales_by_address = false, zero_fill = false;
   Tensor product(const char* name, MoeMode mode = MoeMode::none) {
     Tensor w = g.tensor({.name = name, .dim = {kGroups, depth, kN}, .stride = {depth * kN, 1, depth}});
     w.set_by_pointers(by_address);
@@ -55,10 +55,11 @@ struct Moe {
   Tensor scaled(DataType type, std::int64_t block, MoeMode mode, bool in_atoms = false) {
     const DataType scale = block == 16 ? DataType::fp8_e4m3 : DataType::fp8_e8m0;
     const std::int64_t blocks = depth / block;
-    const Tensor narrow =
-        g.tensor({.name = "w", .dim = {kGroups, depth, kN}, .stride = {depth * kN, 1, depth}, .data_type = type});
+    Tensor narrow = g.tensor({.name = "w", .dim = {kGroups, depth, kN}, .stride = {depth * kN, 1, depth}, .data_type = type});
+    narrow.set_by_pointers(by_address);
     Tensor of_w = g.tensor({.name = "sw", .dim = {kGroups, blocks, kN}, .stride = {blocks * kN, 1, blocks}, .data_type = scale});
     const Tensor of_t = input("st", {1, rows, blocks}, scale);
+    of_w.set_by_pointers(scales_by_address);
     for (Tensor s : {of_t, of_w})
       if (in_atoms) s.set_reordering_type(TensorReordering::f8_128x4);
     const Tensor tokens = g.block_scale_dequantize(input("t", {1, rows, depth}, type), of_t, {1, block});
@@ -140,6 +141,34 @@ std::vector<Named> graphs() {
       {"mxfp8_gathered", [](Moe& m) { m.scaled(DataType::fp8_e4m3, 32, MoeMode::gather).set_output(true); }},
       {"nvfp4", [](Moe& m) { m.scaled(DataType::fp4_e2m1, 16, MoeMode::none).set_output(true); }},
       {"mxfp8_atoms", [](Moe& m) { m.scaled(DataType::fp8_e4m3, 32, MoeMode::none, true).set_output(true); }},
+      {"mxfp8_by_address",
+       [](Moe& m) {
+         m.scales_by_address = true;
+         m.scaled(DataType::fp8_e4m3, 32, MoeMode::none).set_output(true);
+       },
+       true},
+      {"mxfp8_by_address_atoms_to_mxfp8",
+       [](Moe& m) {
+         m.scales_by_address = true;
+         m.quantised(m.scaled(DataType::fp8_e4m3, 32, MoeMode::none, true), true);
+       },
+       true},
+      {"mxfp8_by_address_scales_in_tensor", [](Moe& m) { m.scaled(DataType::fp8_e4m3, 32, MoeMode::gather).set_output(true); },
+       true},
+      {"nvfp4_by_address",
+       [](Moe& m) {
+         m.scales_by_address = true;
+         m.scaled(DataType::fp4_e2m1, 16, MoeMode::none).set_output(true);
+       },
+       true},
+      {"nvfp4_by_address_atoms",
+       [](Moe& m) {
+         m.scales_by_address = true;
+         m.scaled(DataType::fp4_e2m1, 16, MoeMode::none, true).set_output(true);
+       },
+       true},
+      {"nvfp4_by_address_scales_in_tensor", [](Moe& m) { m.scaled(DataType::fp4_e2m1, 16, MoeMode::none).set_output(true); },
+       true},
       {"nvfp4_atoms", [](Moe& m) { m.scaled(DataType::fp4_e2m1, 16, MoeMode::none, true).set_output(true); }},
       {"quantised_atoms", [](Moe& m) { m.quantised(m.product("w"), true); }},
       {"mxfp8_to_mxfp8", [](Moe& m) { m.quantised(m.scaled(DataType::fp8_e4m3, 32, MoeMode::none)); }},

@@ -370,6 +370,17 @@ REFUSES(chain_pointer_table) {
   };
   EXPECT_EQ(with(false), "chain.pointer_table tensor 'x' is passed by pointers");
   EXPECT_EQ(with(true), "");
+  const auto scaled = [](bool tokens, bool weights, bool scales) {
+    return declined([&](Moe& m) {
+      Tensor x = m.input("x", {1, 12, 32}), w = m.input("w", {3, 32, 6}, DataType::fp8_e4m3);
+      Tensor s = m.input("s", {3, 1, 6}, DataType::fp8_e8m0);
+      x.set_by_pointers(tokens), w.set_by_pointers(weights), s.set_by_pointers(scales);
+      m.g.moe_grouped_matmul(x, m.g.block_scale_dequantize(w, s, {32, 1}), m.input("o", {4}, DataType::int32)).set_output(true);
+    });
+  };
+  EXPECT_EQ(scaled(true, false, false), "chain.pointer_table tensor 'x' is passed by pointers");
+  EXPECT_EQ(scaled(false, false, true), "chain.pointer_table tensor 's' is passed by pointers, and what it scales is not");
+  for (const bool scales : {false, true}) EXPECT_EQ(scaled(false, true, scales), "");
 }
 
 REFUSES(chain_accumulate) {

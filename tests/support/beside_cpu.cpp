@@ -41,13 +41,15 @@ BesideCpu::BesideCpu(const cuda::DriverTable& driver, const Describe& describe, 
     for (std::size_t i = 0; i < info.dim.size(); ++i) count += (info.dim[i] - 1) * info.stride[i];
     o.host.assign(static_cast<std::size_t>((count * bits_of(info.dtype) + 7) / 8), std::uint8_t{0xFF});
     place(o, options.at_edge);
-    if (options.matrix_bytes > 0 && info.roles == "b_addresses") {
+    const bool of_scales = info.roles == "b_scale_addresses";
+    if (const std::size_t bytes = of_scales ? options.scales_bytes : options.matrix_bytes;
+        bytes > 0 && (of_scales || info.roles == "b_addresses")) {
       tables_.push_back(&o);
       for (std::int64_t e = 0; e < info.dim[0]; ++e) {
         Operand& m = matrices_.emplace_back();
-        m.info.name = "matrix";
-        m.info.dtype = options.matrix;
-        m.host.assign(options.matrix_bytes, std::uint8_t{0xFF});
+        m.info.name = of_scales ? "scales" : "matrix";
+        m.info.dtype = of_scales ? options.scales : options.matrix;
+        m.host.assign(bytes, std::uint8_t{0xFF});
         fill(m.info, m.host);
         place(m, options.at_edge);
         upload(m);
@@ -89,6 +91,10 @@ void BesideCpu::turn_table() {
   ++turned_;
   point();
 }
+void BesideCpu::drop_scales(std::size_t expert) {
+  dropped_ = expert;
+  point();
+}
 /// Experts get matrices in their order, from the one on at which the table is turned.
 void BesideCpu::point() {
   std::vector<Operand*> all;
@@ -98,6 +104,7 @@ void BesideCpu::point() {
     const std::size_t count = table->host.size() / 8;
     std::vector<std::uint64_t> on_host(count), on_device(count);
     for (std::size_t e = 0; e < count; ++e) {
+      if (e == dropped_ && table->info.roles == "b_scale_addresses") continue;
       const Operand& m = *all[first + (e + turned_) % count];
       on_host[e] = reinterpret_cast<std::uint64_t>(m.host.data());
       on_device[e] = m.address;

@@ -23,9 +23,11 @@ class BesideCpu {
     bool at_edge = false;          ///< the page behind every operand is not mapped
     std::size_t matrix_bytes = 0;  ///< of weights by address
     verglas::DataType matrix{};    ///< their type
-    bool by_value = false;         ///< zeros of either sign are equal
-    std::uint8_t outputs = 0xFF;   ///< every byte of an output before
-    Describe live = {};            ///< the same graph with extents of a call, which the plans are called with; else as declared
+    std::size_t scales_bytes = 0;  ///< of their scales by address, which are filled as "scales"
+    verglas::DataType scales{};
+    bool by_value = false;        ///< zeros of either sign are equal
+    std::uint8_t outputs = 0xFF;  ///< every byte of an output before
+    Describe live = {};           ///< the same graph with extents of a call, which the plans are called with; else as declared
   };
 
   /// The context is current.
@@ -35,6 +37,8 @@ class BesideCpu {
   /// New content of an operand, in both places; matrices by address change places.
   void set(const std::string& name, const std::vector<std::uint8_t>& bytes);
   void turn_table();
+  /// The scales of an expert have no address.
+  void drop_scales(std::size_t expert);
   /// Runs the CPU engine; outputs on the device are poisoned.
   void prepare();
   /// Addresses for a plan on the device, in its order.
@@ -65,6 +69,7 @@ class BesideCpu {
   std::vector<Operand*> tables_;
   std::list<Operand> matrices_;
   std::size_t turned_ = 0;
+  std::optional<std::size_t> dropped_;
 };
 
 }  // namespace support

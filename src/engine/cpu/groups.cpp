@@ -109,14 +109,16 @@ bool read_rows(const chain::FusionChain& c, const Binding& b, std::int64_t rows,
   return true;
 }
 
-/// Whether there is no expert, or its weights are addresses and one of them is null or not that of an element.
+/// Whether there is no expert, or its weights, or their scales, are addresses and one of them is null or not that of an element.
 bool lacks_weights(const chain::FusionChain& c, const Binding& b, std::int64_t expert) noexcept {
   if (b.live[static_cast<int>(chain::Symbol::e)] == 0) return true;
   for (const chain::MatrixInput& in : c.inputs) {
-    if (in.table < 0) continue;
-    const auto address = reinterpret_cast<std::uintptr_t>(weights_of(b.role[in.role], expert));
-    const auto unit = static_cast<std::uintptr_t>(bytes_of(c.tables[static_cast<std::size_t>(in.table)].dtype));
-    if (address == 0 || address % unit != 0) return true;
+    for (const auto& [table, role] : {std::pair{in.table, in.role}, {in.scale_table, in.scale_role}}) {
+      if (table < 0) continue;
+      const auto address = reinterpret_cast<std::uintptr_t>(weights_of(b.role[role], expert));
+      const auto unit = static_cast<std::uintptr_t>(bytes_of(c.tables[static_cast<std::size_t>(table)].dtype));
+      if (address == 0 || address % unit != 0) return true;
+    }
   }
   return false;
 }

@@ -323,7 +323,7 @@ class CpuLauncher final : public recipe::Launcher {
     if (in.table >= 0) {
       const chain::PointerTable& t = chain_.tables[static_cast<std::size_t>(in.table)];
       const char* data = weights_of(v, along) + numeric::byte_offset(first * t.stride[0], t.dtype);
-      return {data, t.dtype, rows, t.stride[0], t.stride[1], &in, 0, first};
+      return {data, t.dtype, rows, t.stride[0], t.stride[1], &in, along, first};
     }
     const DataType t = epilogue_.type_of(in.role);
     const std::int64_t batch = v.extent[0] > 1 ? along : 0;

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "engine/cpu/arena.hpp"
+#include "engine/cpu/groups.hpp"
 #include "engine/cpu/pointwise.hpp"
 #include "engine/cpu/program.hpp"
 #include "numeric/block_scale.hpp"
@@ -41,17 +42,19 @@ std::int32_t scalar_i32(const chain::FusionChain& chain, const recipe::Binding& 
 class Scales {
  public:
   Scales(const MatrixBlock& x, const chain::FusionChain& chain, const recipe::Binding& binding)
-      : role_(chain.roles[static_cast<std::size_t>(x.input->scale_role)]),
-        view_(binding.role[x.input->scale_role]),
-        is_power_(chain.operands[static_cast<std::size_t>(role_.operand)].dtype == DataType::fp8_e8m0),
+      : format_(chain::scale_format(chain, *x.input)),
+        view_(x.input->scale_table < 0 ? binding.role[x.input->scale_role]
+                                       : of_expert(chain.tables[static_cast<std::size_t>(x.input->scale_table)],
+                                                   binding.role[x.input->scale_role], x.batch)),
+        is_power_(format_.dtype == DataType::fp8_e8m0),
         shape_{.batches = view_.extent[0], .rows = view_.extent[1], .columns = view_.extent[2]},
         batch_(view_.extent[0] > 1 ? x.batch : 0),
-        shift_(role_.is_by_group ? x.scale_shift : 0) {}
+        shift_(format_.is_by_group ? x.scale_shift : 0) {}
 
-  std::int64_t block() const noexcept { return role_.block; }
+  std::int64_t block() const noexcept { return format_.block; }
   /// The sign of an e4m3 scale has no meaning.
   float at(std::int64_t row, std::int64_t column) const noexcept {
-    const std::int64_t offset = role_.is_interleaved
+    const std::int64_t offset = format_.is_interleaved
                                     ? numeric::scale_offset(shape_, batch_, row + shift_, column)
                                     : batch_ * view_.stride[0] + row * view_.stride[1] + column * view_.stride[2];
     const auto byte = static_cast<std::uint8_t>(view_.data[offset]);
@@ -59,8 +62,12 @@ class Scales {
   }
 
  private:
-  const chain::Role& role_;
-  const recipe::RoleView& view_;
+  static recipe::RoleView of_expert(const chain::PointerTable& t, const recipe::RoleView& table, std::int64_t expert) noexcept {
+    return {const_cast<char*>(weights_of(table, expert)), {1, t.extent[0], t.extent[1]}, {0, t.stride[0], t.stride[1]}, 0};
+  }
+
+  chain::ScaleFormat format_;
+  recipe::RoleView view_;
   bool is_power_;
   numeric::ScaleShape shape_;
   std::int64_t batch_, shift_;

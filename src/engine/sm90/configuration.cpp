@@ -275,8 +275,7 @@ std::optional<std::string> fault_of(const KernelConfig& c) {
   if ((c.d_along_m || c.loads_tile || c.further_outputs > 0) && c.d_path != Path::tma)
     return fmt::format("the epilogue's copies beside pieces of {} bytes of d", piece_bytes(c.d_path));
   if (c.groups > 0 && c.split > 1) return "groups with K split";
-  if (c.addressed != 0 && (c.groups == 0 || c.depth_groups || c.b_decoded != 0))
-    return "addresses of what is not a weight of rows";
+  if (c.addressed != 0 && (c.groups == 0 || c.depth_groups)) return "addresses of what is not a weight of rows";
   if (c.gathers && (c.a_path == Path::tma || c.a_major != Major::k || c.a_turned)) return "rows that are gathered in boxes";
   if ((c.gathers || c.scatters) && 64 * row_blocks(c) > 128) return "more than 128 rows a consumer with places of their own";
   if ((has_group_rows(c) && (c.d_along_m || c.further_outputs > 0)) ||

@@ -273,9 +273,8 @@ std::vector<Knobs> configurations_of(const chain::FusionChain& c, int sm_count) 
   const bool by_threads = std::any_of(c.values.begin(), c.values.end(), [&](const chain::Value& v) {
     return v.kind == chain::ValueKind::aux && v.varies[1] && v.varies[2] && v.source != staged;
   });
-  const bool plain_scales = std::ranges::any_of(c.inputs, [&](const chain::MatrixInput& in) {
-    return in.scale_role >= 0 && !c.roles[static_cast<std::size_t>(in.scale_role)].is_interleaved;
-  });
+  const bool plain_scales = std::ranges::any_of(
+      c.inputs, [&](const chain::MatrixInput& in) { return in.scale_role >= 0 && !chain::scale_format(c, in).is_interleaved; });
   const bool runs = has_runs(c), holds = enters_from_registers(c) || enters_from_registers(turned);
   for (const Shape& s : family_of(c, sm_count))
     for (const bool programmatic : {false, true}) {

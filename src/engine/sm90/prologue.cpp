@@ -92,7 +92,30 @@ std::string struct_text(const FusionChain& c, const MatrixInput& in, const char*
 
 /// Scales of one matrix may serve all batches. Its strides do not tell: one of 0 may stand beside scales of each batch.
 bool has_batches(const FusionChain& c, const MatrixInput& in) {
-  return c.roles[static_cast<std::size_t>(in.scale_role)].symbol[0] != chain::Symbol::one;
+  return in.scale_table < 0 && c.roles[static_cast<std::size_t>(in.scale_role)].symbol[0] != chain::Symbol::one;
+}
+
+/// The scales of an input as an Aux; those whose addresses a table holds are the expert's.
+std::string scales_of(const FusionChain& c, const MatrixInput& in, const std::string& expert, EpiloguePlan& plan) {
+  const std::string aux = fmt::format("arguments.aux[{}]", slot_in(plan.aux, in.scale_role));
+  if (in.scale_table < 0) return aux;
+  const chain::PointerTable& t = c.tables[static_cast<std::size_t>(in.scale_table)];
+  return fmt::format("scales_of_expert({}, {}, {}, {})", aux, expert, t.stride[0], t.stride[1]);
+}
+
+/// The same but for the address.
+std::string of_any_expert(const FusionChain& c, const MatrixInput& in, EpiloguePlan& plan) {
+  if (in.scale_table < 0) return scales_of(c, in, "", plan);
+  const chain::PointerTable& t = c.tables[static_cast<std::size_t>(in.scale_table)];
+  return fmt::format("Aux{{nullptr, 0, {}, {}}}", t.stride[0], t.stride[1]);
+}
+
+/// `lacks_scales`: does an expert have none, since the address in a table is null?
+std::string lacks_text(const FusionChain& c, EpiloguePlan& plan) {
+  std::string text;
+  for (const MatrixInput& in : c.inputs)
+    if (in.scale_table >= 0) text += (text.empty() ? "" : " || ") + scales_of(c, in, "expert", plan) + ".address == nullptr";
+  return text.empty() ? "" : "  VG_DEVICE bool lacks_scales(int expert) const { return " + text + "; }\n";
 }
 
 /// `place_a` and `scales_a`, or those of b: where the scales of a row of matrix i of that side lie, and the bytes of four blocks.
@@ -104,16 +127,15 @@ std::string scales_text(const FusionChain& c, int side, EpiloguePlan& plan) {
     if ((role_of(c, in).kind == chain::RoleKind::a) != (side == 0)) continue;
     std::string place = "nullptr", load = "NO_SCALES";
     if (in.scale_role >= 0) {
-      const bool is_interleaved = c.roles[static_cast<std::size_t>(in.scale_role)].is_interleaved;
-      const int slot = slot_in(plan.aux, in.scale_role);
-      const bool is_by_group = c.roles[static_cast<std::size_t>(in.scale_role)].is_by_group;
-      place = is_by_group ? fmt::format("scales_of_row_in_group(arguments.aux[{}], row, batch, p.m, blocks)", slot)
-                          : fmt::format("scales_of_row<{}>(arguments.aux[{}], row, {}, p.{}, blocks)", is_interleaved, slot,
-                                        has_batches(c, in) ? "batch" : "0",
-                                        side == 1                 ? "n"
-                                        : c.grouping.has_tokens() ? "tokens"
-                                                                  : "m");
-      load = fmt::format("load_scales<{}>(arguments.aux[{}], from, first, blocks)", is_interleaved, slot);
+      const chain::ScaleFormat format = scale_format(c, in);
+      const std::string scales = scales_of(c, in, "batch", plan);
+      place = format.is_by_group ? fmt::format("scales_of_row_in_group({}, row, batch, p.m, blocks)", scales)
+                                 : fmt::format("scales_of_row<{}>({}, row, {}, p.{}, blocks)", format.is_interleaved, scales,
+                                               has_batches(c, in) ? "batch" : "0",
+                                               side == 1                 ? "n"
+                                               : c.grouping.has_tokens() ? "tokens"
+                                                                         : "m");
+      load = fmt::format("load_scales<{}>({}, from, first, blocks)", format.is_interleaved, of_any_expert(c, in, plan));
     }
     places += fmt::format("    if (i == {}) return {};\n", i, place);
     loads += fmt::format("    if (i == {}) return {};\n", i++, load);
@@ -129,30 +151,29 @@ std::string scales_text(const FusionChain& c, int side, EpiloguePlan& plan) {
 std::string decoding_text(const FusionChain& c, int side, const char* name, EpiloguePlan& plan) {
   const MatrixInput& first = first_input(c, side);
   const DataType stored = stored_type(c, first);
-  const chain::Role* role = first.scale_role < 0 ? nullptr : &c.roles[static_cast<std::size_t>(first.scale_role)];
+  const chain::ScaleFormat format = scale_format(c, first);
   const bool is_half = decoded_type(c) == DataType::fp16;
-  const bool is_e8m0 = role != nullptr && c.operands[static_cast<std::size_t>(role->operand)].dtype == DataType::fp8_e8m0;
   std::string cases, steps;
   int i = 0;
   for (const MatrixInput& in : c.inputs)
     if ((role_of(c, in).kind == chain::RoleKind::a) == (side == 0) && in.scale_role >= 0) {
       if (has_batches(c, in)) steps += fmt::format("      if (i == {}) return 1;\n", i);
-      cases += fmt::format("      if (i == {}) return arguments.aux[{}];\n", i++, slot_in(plan.aux, in.scale_role));
+      cases += fmt::format("      if (i == {}) return {};\n", i++, scales_of(c, in, "expert", plan));
     }
   return fmt::format(
       "  struct {0} {{\n    using Pieces = {1};\n    using Scale = {2};\n    static constexpr int BLOCK = {3};\n"
       "    static constexpr bool INTERLEAVED = {4}, CONVERTS = false;\n    const EpilogueArguments& arguments;\n"
       "    VG_DEVICE explicit {0}(const EpilogueArguments& a) : arguments(a) {{}}\n"
-      "    VG_DEVICE Aux scales(int i) const {{\n{5}      return {{}};\n    }}\n"
+      "    VG_DEVICE Aux scales(int i, [[maybe_unused]] int expert = 0) const {{\n{5}      return {{}};\n    }}\n"
       "    VG_DEVICE static constexpr int scale_step(int i) {{\n{6}      return 0;\n    }}\n  }};\n",
       name,
       stored == DataType::fp4_e2m1   ? is_half ? "Fp4HalfPieces" : "Fp4Pieces"
       : stored == DataType::fp8_e4m3 ? "Fp8Pieces<true>"
                                      : "Fp8Pieces<false>",
-      is_e8m0   ? "E8m0Scale"
-      : is_half ? "E4m3HalfScale"
-                : "E4m3Scale",
-      role == nullptr ? 0 : role->block, role != nullptr && role->is_interleaved, cases, steps);
+      format.dtype == DataType::fp8_e8m0 ? "E8m0Scale"
+      : is_half                          ? "E4m3HalfScale"
+                                         : "E4m3Scale",
+      format.block, format.is_interleaved, cases, steps);
 }
 
 }  // namespace
@@ -169,11 +190,6 @@ DataType stored_type(const FusionChain& c, const MatrixInput& in) noexcept {
 namespace {
 
 bool is_fp8_factor(DataType t) noexcept { return t == DataType::fp8_e4m3 || t == DataType::fp8_e5m2; }
-
-DataType type_of_scales(const FusionChain& c, const MatrixInput& in) noexcept {
-  return in.scale_role < 0 ? DataType::not_set
-                           : c.operands[static_cast<std::size_t>(c.roles[static_cast<std::size_t>(in.scale_role)].operand)].dtype;
-}
 
 /// In memory, with or without scales, and without a prologue.
 bool is_narrow(const FusionChain& c, const MatrixInput& in) noexcept {
@@ -199,8 +215,8 @@ bool has_scales(const FusionChain& c) noexcept {
 
 bool scales_sums(const FusionChain& c) noexcept {
   return has_scales(c) && std::ranges::all_of(c.inputs, [&](const MatrixInput& in) {
-           const bool is_mx = in.scale_role < 0 || (type_of_scales(c, in) == DataType::fp8_e8m0 &&
-                                                    c.roles[static_cast<std::size_t>(in.scale_role)].block == 32);
+           const chain::ScaleFormat format = scale_format(c, in);
+           const bool is_mx = in.scale_role < 0 || (format.dtype == DataType::fp8_e8m0 && format.block == 32);
            return is_fp8_factor(in.scale_role >= 0 ? stored_type(c, in) : in.dtype) && is_mx;
          });
 }
@@ -245,7 +261,7 @@ bool may_be_cast(const FusionChain& c) noexcept {
 DataType decoded_type(const FusionChain& c) noexcept {
   // A code of fp4 times a scale of e4m3 has six bits between 2^-10 and 2688: in fp16 as in bf16 they are exact.
   const bool fits = std::ranges::all_of(c.inputs, [&](const MatrixInput& in) {
-    return !is_narrow(c, in) || (stored_type(c, in) == DataType::fp4_e2m1 && type_of_scales(c, in) == DataType::fp8_e4m3);
+    return !is_narrow(c, in) || (stored_type(c, in) == DataType::fp4_e2m1 && scale_format(c, in).dtype == DataType::fp8_e4m3);
   });
   const bool is_wanted =
       std::ranges::any_of(c.inputs, [&](const MatrixInput& in) { return !is_narrow(c, in) && in.dtype == DataType::fp16; });
@@ -262,7 +278,7 @@ std::optional<Decline> fault_of_scales(const FusionChain& c) {
   };
   if (!has_scales(c)) return std::nullopt;
   for (const MatrixInput& in : c.inputs) {
-    const bool is_nvfp4 = stored_type(c, in) == DataType::fp4_e2m1 && type_of_scales(c, in) == DataType::fp8_e4m3;
+    const bool is_nvfp4 = stored_type(c, in) == DataType::fp4_e2m1 && scale_format(c, in).dtype == DataType::fp8_e4m3;
     if (in.scale_role >= 0 && in.dtype == DataType::fp16 && !is_nvfp4)
       return fault(in.role, " is rounded to fp16 with its scales");
     if (scales_sums(c)) continue;
@@ -273,9 +289,8 @@ std::optional<Decline> fault_of_scales(const FusionChain& c) {
     // Matrices of a side are decoded by one way.
     const MatrixInput& first = first_input(c, role_of(c, in).kind == chain::RoleKind::a ? 0 : 1);
     const auto way = [&](const MatrixInput& x) {
-      const chain::Role* r = x.scale_role < 0 ? nullptr : &c.roles[static_cast<std::size_t>(x.scale_role)];
-      return std::tuple(!is_decoded_narrow(c, x) ? DataType::not_set : stored_type(c, x), type_of_scales(c, x),
-                        r == nullptr ? 0 : r->block, r != nullptr && r->is_interleaved);
+      const chain::ScaleFormat f = scale_format(c, x);
+      return std::tuple(!is_decoded_narrow(c, x) ? DataType::not_set : stored_type(c, x), f.dtype, f.block, f.is_interleaved);
     };
     if (way(in) != way(first)) return fault(in.role, " has other blocks than " + label_of(c, role_of(c, first)));
   }
@@ -317,7 +332,11 @@ std::string prologues_text(const FusionChain& c, EpiloguePlan& plan) {
   std::string members = fmt::format("  {} a;\n  {} b;\n", a ? "A" : "NoPrologue", b ? "B" : "NoPrologue");
   std::string makes = a && b ? " : " + made("a") + ", " + made("b") : a ? " : " + made("a") : b ? " : " + made("b") : "";
   if (scales_sums(c)) {
-    members += "  const EpilogueArguments& arguments;\n" + scales_text(c, 0, plan) + scales_text(c, 1, plan);
+    members += scales_text(c, 0, plan) + scales_text(c, 1, plan);
+  }
+  const std::string lacks = lacks_text(c, plan);
+  if (scales_sums(c) || !lacks.empty()) {
+    members += "  const EpilogueArguments& arguments;\n" + lacks;
     makes += makes.empty() ? " : arguments(arguments)" : ", arguments(arguments)";
   }
   return text + members + "  VG_DEVICE explicit Prologues(const EpilogueArguments& arguments)" + makes + " {}\n};";

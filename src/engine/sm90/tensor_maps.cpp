@@ -294,7 +294,8 @@ ParameterBlock make_block(const KernelConfig& c, const Problem& p, int group, bo
     b.a_batch_step[i] = step(p.a[i], p.batches);
     b.b_batch_step[i] = p.addressed != 0 ? 0 : step(p.b[i], p.batches_of_b(i));
     // Beside a table of addresses these are found alike, in bytes.
-    if (p.addressed != 0 && (p.addressed >> i & 1) == 0) b.b_view[i].batch_stride *= bytes_of(stored_b(c));
+    if (p.addressed != 0 && (p.addressed >> i & 1) == 0)
+      b.b_view[i].batch_stride = b.b_view[i].batch_stride * bits_of(stored_b(c)) / 8;
   }
   b.d_view = view_of(p.d, true);
   b.m = static_cast<std::int32_t>(p.m);

@@ -226,7 +226,8 @@ class HeldPart {
 ///   STRIDE producers take turns, each with slots of its own
 ///   Held   Pieces of the A that consumers hold in registers, whose order of K this matrix takes; or void
 ///   RAW    this is that A: slots are stages, laid out for consumers (HeldPart), and nothing is decoded here
-template <class Way, int LINES, int STRIDE, class Held = void, bool RAW = false>
+///   AIMED  matrix and scales lie where `aim` says, tile by tile
+template <class Way, int LINES, int STRIDE, class Held = void, bool RAW = false, bool AIMED = false>
 class Decoder {
   using Pieces = typename Way::Pieces;
   static constexpr int BLOCK_K = 64, A_LINE = BLOCK_K / Pieces::ELEMENTS, ALL = LINES * A_LINE, COUNT = (ALL + 127) / 128,
@@ -249,7 +250,6 @@ class Decoder {
   /// Of a matrix, for the whole launch.
   VG_DEVICE void open(uint32 slots, const View& view, const Aux& scales) {
     view_ = &view;
-    scales_ = scales;
     if constexpr (RAW) {
       slots_ = slots + held_place<LINES, A_LINE>(thread() / A_LINE, thread() % A_LINE);
       scale_slots_ = slots + ALL * 16 + thread() / A_LINE * 4;
@@ -257,9 +257,17 @@ class Decoder {
       slots_ = slots + thread() * 16;
       scale_slots_ = slots + COUNT * 2048 + thread() * 4;
     }
+    if constexpr (!AIMED) look(view.address, view.batch_stride, scales);
+  }
+  VG_DEVICE void aim(const void* address, const Aux& scales) {
+    address_ = address;
+    look(address, 0, scales);
+  }
+  VG_DEVICE void look(const void* address, int64 batch_stride, const Aux& scales) {
+    scales_ = scales;
     const auto bytes = [](int64 elements) { return static_cast<uint64>(bytes_of(elements)); };
-    is_wide_ = view.inner_stride == 1 &&
-               (reinterpret_cast<uint64>(view.address) | bytes(view.outer_stride) | bytes(view.batch_stride)) % 16 == 0;
+    is_wide_ = view_->inner_stride == 1 &&
+               (reinterpret_cast<uint64>(address) | bytes(view_->outer_stride) | bytes(batch_stride)) % 16 == 0;
     const uint64 rows = Way::INTERLEAVED ? 0 : static_cast<uint64>(scales.row_stride | scales.batch_stride);
     has_wide_scales_ = (Way::INTERLEAVED || scales.col_stride == 1) && (reinterpret_cast<uint64>(scales.address) | rows) % 4 == 0;
   }
@@ -271,7 +279,7 @@ class Decoder {
     rows_ = mn_extent - mn - line;
     left_ = static_cast<int>(bytes_of(k_extent - at));
     const int64 element = batch * view_->batch_stride + (mn + line) * view_->outer_stride + at * view_->inner_stride;
-    from_ = static_cast<const char*>(view_->address) + bytes_of(element);
+    from_ = static_cast<const char*>(AIMED ? address_ : view_->address) + bytes_of(element);
     if constexpr (Way::BLOCK != 0) {
       block_ = block;
       const int blocks = (k_extent + Way::BLOCK - 1) / Way::BLOCK, first = block * SCALES / 4 * 4;
@@ -397,6 +405,7 @@ class Decoder {
   }
 
   const View* view_;
+  const void* address_;
   Aux scales_;
   uint32 slots_, scale_slots_;
   bool is_wide_, has_wide_scales_;
@@ -408,18 +417,26 @@ class Decoder {
 };
 
 /// All matrices of a side.
-template <class C, class Way, int LINES, int MATRICES, class Held>
+template <class C, class Way, int LINES, int MATRICES, class Held, bool AIMED>
 class Decoders {
-  using Of = Decoder<Way, LINES, C::DECODERS, Held>;
+  using Of = Decoder<Way, LINES, C::DECODERS, Held, false, AIMED>;
 
  public:
   VG_DEVICE Decoders(uint32 slots, const Way& way, const View* views) : way_(way) {
 #pragma unroll
-    for (int i = 0; i < MATRICES; ++i) of_[i].open(slots + i * C::SLOTS * Of::SLOT_BYTES, views[i], way.scales(i));
+    for (int i = 0; i < MATRICES; ++i)
+      of_[i].open(slots + i * C::SLOTS * Of::SLOT_BYTES, views[i], AIMED ? Aux{} : way.scales(i));
+  }
+  /// Before each tile, where matrices lie at addresses of their own.
+  template <class Weights>
+  VG_DEVICE void aim(const Weights& weights, int expert) {
+#pragma unroll
+    for (int i = 0; i < MATRICES; ++i) of_[i].aim(weights.view(i).address, way_.scales(i, expert));
   }
   VG_DEVICE void begin(int mn, int k, int block, int batch, int mn_extent, int k_extent, int shift) {
 #pragma unroll
-    for (int i = 0; i < MATRICES; ++i) of_[i].begin(mn, k, block, batch, batch * Way::scale_step(i), mn_extent, k_extent, shift);
+    for (int i = 0; i < MATRICES; ++i)
+      of_[i].begin(mn, k, block, AIMED ? 0 : batch, batch * Way::scale_step(i), mn_extent, k_extent, shift);
   }
   VG_DEVICE void fetch(int slot) {
 #pragma unroll
@@ -442,8 +459,8 @@ struct NoDecoders {
   VG_DEVICE void fetch(int) {}
   VG_DEVICE void decode(uint32, int, int, int) const {}
 };
-template <bool DECODED, class C, class Way, int LINES, int MATRICES, class Held = void>
-using DecodersOf = Either<DECODED, Decoders<C, Way, LINES, MATRICES, Held>, NoDecoders<Way>>;
+template <bool DECODED, class C, class Way, int LINES, int MATRICES, class Held = void, bool AIMED = false>
+using DecodersOf = Either<DECODED, Decoders<C, Way, LINES, MATRICES, Held, AIMED>, NoDecoders<Way>>;
 /// The order of K of a B: that of an A in registers.
 template <bool HELD, class Way>
 struct HeldOf {

@@ -51,7 +51,11 @@ VG_DEVICE void gemm(const Parameters& p, const Arguments& arguments) {
   }
   if constexpr (C::GROUPS > 0) {
     if (C::PROGRAMMATIC) wait_for_previous_kernel();
-    GroupTable<C>(memory).read(p);
+    const Prologues prologues(arguments);
+    GroupTable<C>(memory).read(p, [&](int expert) {
+      if constexpr (requires { prologues.lacks_scales(expert); }) return prologues.lacks_scales(expert);
+      return false;
+    });
     if constexpr (C::LISTED > 0) GroupTiles<C>(p, memory).list();
   }
 

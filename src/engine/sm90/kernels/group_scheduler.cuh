@@ -102,9 +102,10 @@ struct GroupTable {
     return before[low] != before[low + 1];
   }
 
-  /// By all threads of the block. Bounds that fall or leave the rows are held to the greatest until there and to the rows, those
-  /// within ROW_UNIT rows to where these begin, and block 0 tells the host.
-  VG_DEVICE void read(const Parameters& p) const {
+  /// By all threads of the block; `lacks_scales` says which experts do. Bounds that fall or leave the rows are held to the
+  /// greatest until there and to the rows, those within ROW_UNIT rows to where these begin, and block 0 tells the host.
+  template <class LacksScales>
+  VG_DEVICE void read(const Parameters& p, const LacksScales& lacks_scales) const {
     constexpr int THREADS = Layout<C>::THREADS, WARPS = THREADS / 32;
     int* totals = before + C::GROUPS + 1;
     const int thread = static_cast<int>(threadIdx.x), most_rows = C::DEPTH_GROUPS ? p.k : rows_of_groups<C>(p);
@@ -145,7 +146,7 @@ struct GroupTable {
     for (int base = 0; base < p.groups; base += THREADS) {
       const int g = base + thread;
       int rows = g < p.groups ? begin[g + 1] - begin[g] : 0;
-      if (rows != 0 && lacks_weights<C>(p, g)) {
+      if (rows != 0 && (lacks_weights<C>(p, g) || lacks_scales(g % p.experts))) {
         rows = 0;
         if (blockIdx.x == 0) static_cast<volatile uint32*>(p.faults)[3] = 1;
       }

@@ -127,8 +127,9 @@ VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint8* m
   const uint32 slots = smem + L::DECODING + which * (L::A_DECODING + L::B_DECODING);
   int turn = which;  // k-blocks of the tile in hand before the first that is ours
   DecodersOf<C::A_DECODED != 0 && !C::HELD, C, PrologueA, L::A_LINES, C::A_COUNT> a_decoders(slots, prologues.a, p.a_view);
-  DecodersOf<C::B_DECODED != 0, C, PrologueB, L::B_LINES, C::B_COUNT, typename HeldOf<C::HELD, PrologueA>::Type> b_decoders(
-      slots + L::A_DECODING, prologues.b, p.b_view);
+  DecodersOf<C::B_DECODED != 0, C, PrologueB, L::B_LINES, C::B_COUNT, typename HeldOf<C::HELD, PrologueA>::Type,
+             C::B_ADDRESSED != 0>
+      b_decoders(slots + L::A_DECODING, prologues.b, p.b_view);
   [[maybe_unused]] Either<C::HELD, Decoder<PrologueA, C::BLOCK_M, C::DECODERS, void, true>, NoBearer> bearer;
   if constexpr (C::HELD) bearer.open(smem, p.a_view[0], prologues.a.scales(0));
   [[maybe_unused]] Either<C::SCALED, ScaleLoader<C>, NoScales> scales;
@@ -184,6 +185,7 @@ VG_DEVICE void produce(const Parameters& p, const Arguments& arguments, uint8* m
     if constexpr (C::GROUP_ATOMS) shift = tiles.shift_of(tile);
     if constexpr (L::ANY_DECODED) {
       a_decoders.begin(m, first + turn * L::BLOCK_K, first_block + turn, tile.a_batch, rows_of_groups<C>(p), p.k, shift);
+      if constexpr (C::B_DECODED != 0 && C::B_ADDRESSED != 0) b_decoders.aim(weights, tile.b_batch);
       b_decoders.begin(n, first + turn * L::BLOCK_K, first_block + turn, tile.b_batch, p.n, p.k, 0);
       for (int i = 0; i < C::SLOTS; ++i) fetch(i, turn + i * C::DECODERS);
     }

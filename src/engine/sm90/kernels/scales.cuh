@@ -16,6 +16,11 @@ VG_DEVICE int64 place_of_scales(const Aux& scales, int row, int first, int batch
   return batch * scales.batch_stride + row * scales.row_stride + first * scales.col_stride;
 }
 
+/// Those of an expert, whose address a table holds; strides are those of each matrix.
+VG_DEVICE Aux scales_of_expert(const Aux& table, int expert, int64 row_stride, int64 col_stride) {
+  return {static_cast<const void* const*>(table.address)[expert * table.batch_stride], 0, row_stride, col_stride};
+}
+
 /// Four of 1.0.
 constexpr uint32 NO_SCALES = 0x7f7f7f7fu;
 
