@@ -72,13 +72,15 @@ void run(const DrawnPlan& d, bool at_edge, Tally& tally, Watch& watch) {
   std::optional<CompiledPlan> plan;
   for (int of_call = 0; of_call < (at_edge ? 2 : 3); ++of_call) {
     const support::FeatureGraph declared(d.seed), drawn(d.seed, of_call);
-    const auto [matrix_bytes, matrix] = drawn.weights();
+    const auto [weights, scales] = drawn.by_address();
     support::BesideCpu both(
         driver, [&](Graph& g) { declared.describe(g); },
         [&](const OperandInfo& info, std::vector<std::uint8_t>& bytes) { drawn.fill(info, bytes); },
         {.at_edge = at_edge,
-         .matrix_bytes = matrix_bytes,
-         .matrix = matrix,
+         .matrix_bytes = weights.first,
+         .matrix = weights.second,
+         .scales_bytes = scales.first,
+         .scales = scales.second,
          .by_value = true,
          .outputs = 0x3C,
          .live = [&](Graph& g) { drawn.describe(g); }});

@@ -60,18 +60,22 @@ TEST(FeatureGraphs, GiveNumbersOnTheCpuEngine) {
       if (std::getenv("VERGLAS_LIST")) std::printf("%s\n", e.what());
       continue;
     }
-    const auto [matrix_bytes, matrix] = drawn.weights();
-    OperandInfo of_matrix;
-    of_matrix.name = "matrix";
-    of_matrix.dtype = matrix;
-    Bytes weights(matrix_bytes, 0xFF);
-    drawn.fill(of_matrix, weights);
+    const auto one = [&](const char* name, const std::pair<std::size_t, DataType>& what) {
+      OperandInfo info;
+      info.name = name;
+      info.dtype = what.second;
+      Bytes bytes(what.first, 0xFF);
+      drawn.fill(info, bytes);
+      return bytes;
+    };
+    const support::FeatureGraph::ByAddress by_address = drawn.by_address();
+    const Bytes weights = one("matrix", by_address.weights), scales = one("scales", by_address.scales);
     std::list<Bytes> memory;
     std::vector<TensorView> call;
     for (const OperandInfo& o : plan.operands()) {
       Bytes& bytes = memory.emplace_back(span_bytes(o), o.is_output ? 0x3C : 0xFF);
-      if (o.roles == "b_addresses") {
-        const auto address = reinterpret_cast<std::uint64_t>(weights.data());
+      if (const bool of_scales = o.roles == "b_scale_addresses"; of_scales || o.roles == "b_addresses") {
+        const auto address = reinterpret_cast<std::uint64_t>((of_scales ? scales : weights).data());
         for (std::size_t at = 0; at < bytes.size(); at += 8) std::memcpy(&bytes[at], &address, 8);
       } else if (!o.is_output) {
         drawn.fill(o, bytes);

@@ -47,7 +47,7 @@ BesideCpu::BesideCpu(const cuda::DriverTable& driver, const Describe& describe, 
       tables_.push_back(&o);
       for (std::int64_t e = 0; e < info.dim[0]; ++e) {
         Operand& m = matrices_.emplace_back();
-        m.info.name = of_scales ? "scales" : "matrix";
+        m.info.name = (of_scales ? "scales" : "matrix") + std::to_string(matrices_.size());
         m.info.dtype = of_scales ? options.scales : options.matrix;
         m.host.assign(bytes, std::uint8_t{0xFF});
         fill(m.info, m.host);

@@ -59,6 +59,9 @@ class Drawer {
   std::pair<std::size_t, DataType> weights() const {
     return {static_cast<std::size_t>(4 * round_up(k_, 16) * round_up(n_, 16)), product_.b.stored};
   }
+  std::pair<std::size_t, DataType> scales() const {
+    return {static_cast<std::size_t>(round_up(k_, 64) * round_up(n_, 128)), product_.b.scale};
+  }
 
  private:
   enum class Kind : std::uint8_t { dense, runs, rope, rows, gradient };
@@ -137,7 +140,8 @@ class Drawer {
     if (mode_ == MoeMode::scatter) m_ = round_up(m_, 2);
     tokens_ = mode_ == MoeMode::gather ? r_.between(1, 200) : m_;
     pitch_ = r_.pick({1, 1, 2, 4, 8, 16, 16, 16, 16});
-    by_address_ = kind_ == Kind::rows && product_.b.way == Way::plain && r_.chance(40);
+    by_address_ = kind_ == Kind::rows && r_.chance(40);
+    scales_by_address_ = by_address_ && r_.chance(50);
     unit_m_ = unit_of(m_), unit_n_ = std::max(unit_of(n_), kind_ == Kind::rope ? head_ : 1);
     if (call_ != 0) draw_live();
   }
@@ -181,17 +185,19 @@ class Drawer {
     const std::int64_t pitch = e.stored == fp4_e2m1 ? std::max<std::int64_t>(pitch_, 2) : pitch_;
     const Dims dim = is_a ? Dims{batch, rows, k_} : Dims{batch, k_, rows};
     Tensor x = matrix(fresh(is_a ? "a" : "b"), dim, along_k == is_a, e.stored, pitch);
-    if (!is_a && by_address_ && (addressed_++ == 0 || r_.chance(60))) x.set_by_pointers(true);
+    const bool by_address = !is_a && by_address_ && (addressed_++ == 0 || r_.chance(60));
+    if (by_address) x.set_by_pointers(true);
     if (e.way == Way::scaled) {
       const std::int64_t blocks = (k_ + e.block - 1) / e.block;
       const std::int64_t r = e.interleaved ? round_up(rows, 128) : rows, c = e.interleaved ? round_up(blocks, 4) : blocks;
       const Dims of_scales = is_a ? Dims{batch, r, c} : Dims{batch, c, r};
       const Dims stride = {r * c, is_a ? c : 1, is_a ? 1 : c};
-      const Tensor s = g_.tensor({.name = numbered(fresh(e.interleaved ? "atoms" : "scales"), {batch, rows, blocks}),
-                                  .dim = of_scales,
-                                  .stride = stride,
-                                  .data_type = e.scale,
-                                  .reordering = e.interleaved ? TensorReordering::f8_128x4 : TensorReordering::none});
+      Tensor s = g_.tensor({.name = numbered(fresh(e.interleaved ? "atoms" : "scales"), {batch, rows, blocks}),
+                            .dim = of_scales,
+                            .stride = stride,
+                            .data_type = e.scale,
+                            .reordering = e.interleaved ? TensorReordering::f8_128x4 : TensorReordering::none});
+      s.set_by_pointers(by_address && scales_by_address_);
       return g_.block_scale_dequantize(x, s, is_a ? Dims{1, 1, e.block} : Dims{1, e.block, 1});
     }
     if (e.way == Way::cast) x = g_.pointwise(PointwiseMode::identity, {x}).set_data_type(e.enters);
@@ -406,8 +412,8 @@ class Drawer {
   Graph& g_;
   Kind kind_ = Kind::dense;
   Product product_;
-  bool is_scaled_ = false, broadcast_a_ = false, broadcast_b_ = false, by_address_ = false, zero_fill_ = false,
-       accumulates_ = false;
+  bool is_scaled_ = false, broadcast_a_ = false, broadcast_b_ = false, by_address_ = false, scales_by_address_ = false,
+       zero_fill_ = false, accumulates_ = false;
   std::int64_t l_ = 1, m_ = 1, n_ = 1, k_ = 1, head_ = 64, groups_ = 1, experts_ = 1, tokens_ = 1, top_k_ = 1, pitch_ = 1,
                unit_m_ = 1, unit_n_ = 1;
   std::int64_t batch_ = 1, columns_ = 0;
@@ -422,11 +428,11 @@ class Drawer {
 
 void FeatureGraph::describe(Graph& g) const { Drawer(seed_, call_, g).run(); }
 
-std::pair<std::size_t, DataType> FeatureGraph::weights() const {
+FeatureGraph::ByAddress FeatureGraph::by_address() const {
   Graph g;
   Drawer drawer(seed_, call_, g);
   drawer.run();
-  return drawer.weights();
+  return {drawer.weights(), drawer.scales()};
 }
 
 }  // namespace support

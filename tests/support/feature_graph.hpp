@@ -21,8 +21,11 @@ class FeatureGraph {
   /// Content of an operand, by its name; `bytes` are all 0xFF before.
   void fill(const verglas::OperandInfo& info, std::vector<std::uint8_t>& bytes) const;
 
-  /// Of weights by address: bytes that hold one matrix, and their type.
-  std::pair<std::size_t, verglas::DataType> weights() const;
+  /// Of weights by address, and of their scales: bytes that hold one matrix, and their type.
+  struct ByAddress {
+    std::pair<std::size_t, verglas::DataType> weights, scales;
+  };
+  ByAddress by_address() const;
 
   std::uint64_t seed() const { return seed_; }
 

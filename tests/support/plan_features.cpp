@@ -106,7 +106,11 @@ class Lister {
                   : k_.gathers    ? "gather"
                   : k_.scatters   ? "scatter"
                                   : "rows");
-    if (k_.addressed != 0) add("by address", "");
+    if (k_.addressed != 0) {
+      const bool in_tensor = k_.addressed + 1 != 1 << k_.b_count;
+      const bool has_tables = std::ranges::any_of(c_.inputs, [](const chain::MatrixInput& in) { return in.scale_table >= 0; });
+      add("by address", in_tensor ? "one of two" : has_tables ? "and scales" : "");
+    }
     if (k_.zero_fill) add("zero fill", "");
     if (k_.claims) add("claims", "");
     if (k_.tail_rows != 0) add("tail rows", "");
