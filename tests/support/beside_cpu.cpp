@@ -116,6 +116,11 @@ void BesideCpu::point() {
 }
 
 void BesideCpu::prepare() {
+  try {
+    reference_.check();
+  } catch (const Error&) {
+    // What did not fit is asked by who expects it; a plan that is not asked takes no further call.
+  }
   std::vector<void*> call;
   for (Operand& o : operands_) {
     if (o.info.is_output) {
