@@ -7,8 +7,9 @@ torch.mm (cuBLASLt), in one run.
 Method as bench/gpu/measure.py: CUDA graphs, random normal data, operand sets rotated beyond L2, contenders in turn and in
 reverse; steady state and short runs. The groups end where int32 numbers in device memory say so; only the loop knows them on the
 host, and it skips the empty ones. ratio = rival's time / ours. The rival `balanced` is our own plan where all groups are alike,
-of the same work; `dense` our batch of products that a gradient of such groups is; `bf16` our product in bf16; `read` a
-kernel that reads the weights and nothing else, its time scaled to all bytes that a call moves at the least."""
+of the same work; `dense` our batch of products that a gradient of such groups is; `bf16` our product in bf16; `tensors` our plan
+where weights by address lie in a tensor; `read` a kernel that reads the weights and nothing else, its time scaled to all bytes
+that a call moves at the least."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ from session import Session, parser
 
 FLOP_A_CLOCK = {"bf16": 4096, "fp8": 8192, "mxfp8": 8192}  # of an SM
 CLOSE = {"bf16": 5e-3, "fp8": 5e-3, "mxfp8": 5e-3}  # norm of the error / norm
-RIVALS = "torch,triton,loop,balanced,dense,bf16,read"
+RIVALS = "torch,triton,loop,balanced,dense,bf16,tensors,read"
 
 
 def loop(case: Case, o: Operands):
@@ -75,7 +76,7 @@ def triton_contender(device: Device, case: Case, o: Operands) -> Contender:
 
 def contenders(device: Device, case: Case, o: Operands, plans: int, rivals: list[str]) -> list[Contender]:
     """Ours first, and seen to be right."""
-    sets = o.sets()
+    sets = o.sets(case.by_address)
 
     def plan(name: str, graph: str, index: int = 0, with_: list[dict] = sets) -> Contender:
         number, about = device.plan(graph, index)
@@ -128,10 +129,12 @@ def contenders(device: Device, case: Case, o: Operands, plans: int, rivals: list
     if not case.gradient and "read" in rivals:
         add("read", lambda: Contender("read", triton_read.launch(o.w), "of weights alone"))
     if case.kind != "bf16" and "bf16" in rivals:
-        wide = replace(case, kind="bf16")
+        wide = replace(case, kind="bf16", by_address=False)
         own = Operands(device.about["l2_bytes"], wide)
-        own_sets = [own.sets()[i % own.count] for i in range(o.count)]
+        own_sets = [own.sets(False)[i % own.count] for i in range(o.count)]
         add("bf16", lambda: plan("bf16", wide.graph(), with_=own_sets))
+    if case.by_address and "tensors" in rivals:
+        add("tensors", lambda: plan("tensors", replace(case, by_address=False).graph(), with_=o.sets(False)))
     return all_
 
 

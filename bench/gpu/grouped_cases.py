@@ -20,7 +20,7 @@ class Case:
     skew: str  # even, or zipf: rows of a group fall with its rank
     kind: str = "bf16"  # fp8: e4m3 with a scale for each row and for each column of a group; mxfp8: scales of blocks of 32
     gradient: bool = False  # of the weights
-    by_address: bool = False  # the weights
+    by_address: bool = False  # the weights, and their scales
     what: str = ""  # are these groups, where they are not experts of that many rows each
 
     @property
@@ -62,6 +62,8 @@ class Case:
             blocks = k // 32
             text.tensor("sx", [1, rows, blocks], [rows * blocks, blocks, 1], "fp8_e8m0")
             text.tensor("sw", [groups, blocks, n], [n * blocks, 1, blocks], "fp8_e8m0")
+            if self.by_address:
+                text.tensors[-1]["by_pointers"] = True
             x = text.node("block_scale_dequantize", ["x", "sx"], "wide_x", block_size=[1, 32])
             w = text.node("block_scale_dequantize", ["w", "sw"], "wide_w", block_size=[32, 1])
         if self.kind != "fp8":
@@ -110,6 +112,7 @@ CASES = [
     *DECODE,
     *[replace(c, skew="zipf") for c in (LARGE, MIDDLE, MANY)],
     *[replace(c, by_address=True) for c in (LARGE, MIDDLE, DECODE[0])],
+    *[replace(c, kind="mxfp8", by_address=True) for c in (LARGE, MIDDLE)],
     *[replace(c, gradient=True) for c in (LARGE, MIDDLE, MANY, replace(MANY, skew="zipf"))],
     *[replace(c, kind="fp8") for c in (LARGE, MIDDLE, MANY, DECODE[0], replace(MIDDLE, skew="zipf"))],
     *[replace(c, kind="mxfp8") for c in (LARGE, MIDDLE, MANY, DECODE[0])],
@@ -139,7 +142,7 @@ class Operands:
             self.w = [random(case.groups, case.n, case.k) for _ in range(count)]
             self.y = [torch.full((case.rows, case.n), float("nan"), **bf16) for _ in range(count)]
         self.out = self.w if case.gradient else self.y
-        self.table = [torch.tensor([m.data_ptr() for m in w], dtype=torch.int64, device="cuda") for w in self.w]
+        self.table = [self._addresses(w) for w in self.w]
         self.ends = torch.tensor(case.ends(), dtype=torch.int32, device="cuda")
         if case.kind == "fp8":
             self.sx = torch.rand(case.rows, device="cuda") + 0.5
@@ -149,11 +152,16 @@ class Operands:
             self.sx = torch.randint(124, 131, (case.rows, blocks), dtype=torch.uint8, device="cuda")
             self.sw = torch.randint(124, 131, (case.groups, case.n, blocks), dtype=torch.uint8, device="cuda")
 
-    def sets(self) -> list[dict[str, torch.Tensor]]:
-        by = self.table if self.case.by_address else self.w
+    @staticmethod
+    def _addresses(matrices: torch.Tensor) -> torch.Tensor:
+        return torch.tensor([m.data_ptr() for m in matrices], dtype=torch.int64, device="cuda")
+
+    def sets(self, by_address: bool) -> list[dict[str, torch.Tensor]]:
+        by = self.table if by_address else self.w
         all_ = [{"x": self.x[i], "w": by[i], "ends": self.ends, "y": self.y[i]} for i in range(self.count)]
         if self.case.kind != "bf16":
-            all_ = [s | {"sx": self.sx, "sw": self.sw} for s in all_]
+            sw = self._addresses(self.sw) if by_address else self.sw
+            all_ = [s | {"sx": self.sx, "sw": sw} for s in all_]
         return all_
 
     def _wide(self, t: torch.Tensor, scales: torch.Tensor | None) -> torch.Tensor:
