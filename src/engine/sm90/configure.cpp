@@ -243,12 +243,15 @@ KernelConfig configuration_of(const chain::FusionChain& chain, const Knobs& knob
   // turns.
   const bool decodes = k.a_decoded != 0 || k.b_decoded != 0;
   const bool loads = (k.a_path != Path::tma && k.a_decoded == 0) || (k.b_path != Path::tma && k.b_decoded == 0);
+  // Beside three a consumer has 128 registers.
+  const bool needs_more = k.rotates || (k.gemms > 1 && k.reductions > 0);
+  const bool has_many = k.consumers == 1 && !needs_more;
   if (k.held)
     k.producers = 2;
   else if (decodes && !loads && k.block_n <= 192)
-    k.producers = k.consumers == 1 && results_of(k) <= 88 ? 3 : results_of(k) <= 128 ? 2 : 1;
+    k.producers = has_many && results_of(k) <= 88 ? 3 : results_of(k) <= 128 ? 2 : 1;
   else if (loads && !decodes && k.groups == 0 && k.block_n <= 192 && (!shifts(k) || (shifts_all(k) && !k.scaled)))
-    k.producers = k.consumers == 1 && accumulators_of(k) <= 64 ? 3 : accumulators_of(k) <= (k.promoted ? 128 : 96) ? 2 : 1;
+    k.producers = has_many && accumulators_of(k) <= 64 ? 3 : accumulators_of(k) <= (k.promoted ? 128 : 96) ? 2 : 1;
   // Where tiles are short by the description they go by turns, and nobody has to ask which way it is.
   const bool is_long = of_rows ? c.declared[3] > kShortTile * block_k(k) : k.depth_groups && !k.is_shallow;
   k.claims = is_long && k.producers == 1 && k.addressed == 0 && !k.scaled && !decodes;
