@@ -90,7 +90,7 @@ class Ours {
       : gpu_(gpu), config_(f.config), kernel_(gpu.load(kernel, smem_bytes(f.config))) {
     for (std::size_t i = 0; i < o.sets(); ++i) {
       const Problem p = problem_of(s, f.exchanged, o.a[i].address(), o.b[i].address(), o.d[i].address());
-      ParameterBlock block = make_block(config_, p, raster_group(config_, p, gpu.sm_count));
+      ParameterBlock block = make_block(config_, p, raster_group(config_, gpu.sm_count));
       if (config_.a_path == Path::tma) encode(block.a[0], map_of_a(config_, p));
       if (config_.b_path == Path::tma) encode(block.b[0], map_of_b(config_, p));
       if (stores_width(config_, 128)) encode(block.d, map_of_d(config_, p, 128));

@@ -65,6 +65,7 @@ class Sm90Launcher final : public recipe::Launcher {
         driver_(kernel_->driver()),
         device_(device),
         sm_count_(sm_count),
+        raster_group_(raster_group(config, sm_count)),
         context_(driver_, (kernel_->prepare(device.id), kernel_->context(device.id))),
         roles_(product_roles(chain_)) {
     function_ = kernel_->function(device.id);
@@ -230,7 +231,7 @@ class Sm90Launcher final : public recipe::Launcher {
   /// the copy engine looks its base up even when all of a box lies outside (measured).
   cuda::CUresult build(std::byte* memory, const RoleView* views) const noexcept {
     Problem p = problem_of(roles_, views, input_bytes(config_), bytes_of(config_.output));
-    ParameterBlock& block = *new (memory) ParameterBlock(make_block(config_, p, raster_group(config_, p, sm_count_)));
+    ParameterBlock& block = *new (memory) ParameterBlock(make_block(config_, p, raster_group_));
     if (block.tiles == 0) return cuda::CUDA_SUCCESS;  // reductions of nothing: no operand is looked at
     const int output = roles_.d >= 0                    ? roles_.d
                        : !epilogue_.run_outputs.empty() ? epilogue_.run_outputs[0]
@@ -365,6 +366,7 @@ class Sm90Launcher final : public recipe::Launcher {
   const cuda::DriverTable& driver_;
   Device device_;
   int sm_count_;
+  int raster_group_;
   cuda::PlanContext context_;
   ProductRoles roles_;
   std::unique_ptr<ScratchPool> scratch_;

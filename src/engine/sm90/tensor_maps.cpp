@@ -274,15 +274,8 @@ bool stores_width(const KernelConfig& c, int width) noexcept {
   return c.has_d && c.d_path == Path::tma && (width == 128 ? bytes >= 128 : bytes % (2 * width) >= width);
 }
 
-int raster_group(const KernelConfig& c, const Problem& p, int sm_count) noexcept {
-  constexpr double kInL2 = 40 << 20;
-  constexpr int kOfGpc = 16;
-  const auto rows = static_cast<double>(p.m) * bytes_of(stored_a(c)) + static_cast<double>(p.n) * bytes_of(stored_b(c));
-  int group = 1;
-  if (c.groups > 0 || rows * static_cast<double>(p.k) * static_cast<double>(p.batches) > kInL2)
-    return std::max(group, static_cast<int>(std::lround(std::sqrt(static_cast<double>(sm_count) * c.block_n / c.block_m))));
-  while (4 * group * group * c.block_m <= kOfGpc * c.block_n) group *= 2;
-  return group;
+int raster_group(const KernelConfig& c, int sm_count) noexcept {
+  return std::max(1, static_cast<int>(std::lround(std::sqrt(static_cast<double>(sm_count) * c.block_n / c.block_m))));
 }
 
 ParameterBlock make_block(const KernelConfig& c, const Problem& p, int group, bool swap_raster) {

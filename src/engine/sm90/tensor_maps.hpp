@@ -72,9 +72,8 @@ MapRequest map_of_d(const KernelConfig& config, const Problem& problem, int widt
 /// True where the drain of this configuration stores boxes of that width.
 bool stores_width(const KernelConfig& config, int width) noexcept;
 
-/// Tiles of the fast dimension that run side by side, so that the tiles in flight form a rectangle: sqrt(SMs · BN / BM). Where A
-/// and B stay in L2 it is the tiles of SMs side by side, which it serves together: a power of two.
-int raster_group(const KernelConfig& config, const Problem& problem, int sm_count) noexcept;
+/// Tiles of the fast dimension that run side by side, so that the tiles in flight form a rectangle: sqrt(SMs · BN / BM).
+int raster_group(const KernelConfig& config, int sm_count) noexcept;
 
 /// All of the parameter block but the maps. Extents at least 1, except k: with k = 0 every box lies outside the maps, and is
 /// zeros.

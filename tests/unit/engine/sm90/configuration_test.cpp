@@ -185,20 +185,6 @@ std::array<std::uint32_t, 3> tile_at(const ParameterBlock& p, std::uint32_t t) {
   return p.swap_raster ? std::array{batch, slow, fast} : std::array{batch, fast, slow};
 }
 
-TEST(Sm90Raster, IsOfAllBlocksOrOfNeighboursWhereTheOperandsStayInL2) {
-  KernelConfig c;  // 128 × 256
-  EXPECT_EQ(raster_group(c, product(4096, 4096, 4096), 132), 16);
-  EXPECT_EQ(raster_group(c, product(8192, 8192, 1280), 132), 4) << "40 MiB";
-  EXPECT_EQ(raster_group(c, product(8192, 8192, 1288), 132), 16);
-  EXPECT_EQ(raster_group(c, product(std::int64_t{1} << 31, std::int64_t{1} << 31, std::int64_t{1} << 31), 132), 16);
-  c.block_n = 128;
-  EXPECT_EQ(raster_group(c, product(8192, 8192, 1024), 132), 4);
-  c.block_n = 16;
-  EXPECT_EQ(raster_group(c, product(128, 16, 64), 132), 1);
-  c.block_n = 256, c.groups = 1024;
-  EXPECT_EQ(raster_group(c, product(64, 64, 64), 132), 16);
-}
-
 TEST(Sm90Raster, VisitsEveryTileOnce) {
   const KernelConfig c;
   for (const std::int64_t m : {1, 128, 129, 1000, 4096, 4200})
