@@ -199,7 +199,7 @@ def grouped_of(result: dict) -> str:
     """Grouped products beside their rivals. At most: torch's time ÷ that in which a kernel reads as many bytes as a call
     moves, where that is most of our time."""
     rivals = {"torch": "torch", "triton": "Triton", "loop of torch.mm": "loop of cuBLASLt", "balanced": "balanced"}
-    rivals |= {"dense": "dense", "bf16": "our bf16"}
+    rivals |= {"dense": "dense", "bf16": "our bf16", "tensors": "in a tensor"}
     rivals |= {name: name for name in ("torch, gathered", "torch, added", "product alone")}
     cases: dict[str, dict[tuple[str, str], dict]] = {}
     for r in result["records"]:
